@@ -1,0 +1,36 @@
+# Every target sets up .venv by itself; only python3 (3.11+) and make are needed.
+PYTHON ?= python3
+BIN := .venv/bin
+# Shapes written in signatures are checked while tests run.
+CHECKED := --jaxtyping-packages=lambdanets,beartype.beartype
+
+.PHONY: demo test bench lint docs format env clean
+
+demo: env
+	$(BIN)/python examples/digits.py
+
+test: env
+	$(BIN)/pytest -q -n 2 -m "not unchecked" $(CHECKED)
+	$(BIN)/pytest -q -n 2 -m unchecked tests
+
+bench: env
+	$(BIN)/python -m lambdanets.bench
+
+lint: env
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: env
+	$(BIN)/pdoc --docformat google --output-directory docs/api lambdanets '!lambdanets.bench.__main__'
+	@echo "the API reference is docs/api/index.html"
+
+format: env
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+env:
+	@$(PYTHON) tools/environment.py
+
+clean:
+	rm -rf .venv .venv.lock docs/api build dist

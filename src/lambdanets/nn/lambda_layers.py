@@ -1,0 +1,367 @@
+"""Lambda layers on maps and on tokens: the projections, norms and tables around the two terms.
+
+    Q = norm(X W_Q)   (b, n, h, k)        K = C W_K   (b, m, k, u)        V = norm(C W_V)   (b, m, v, u)
+    Y = Q lc + Q lp   (b, n, h, v)        reshaped to d_out = h v
+
+X are the queries' positions, C the context: X itself unless another is given. See `lambdanets.ops` for the two terms.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from lambdanets.nn.arguments import make_table, one_of, per_axis, positive
+from lambdanets.nn.intermediates import LambdaIntermediates, gather_intermediates
+from lambdanets.nn.norms import Norm, frozen_statistics, make_norm, normalise
+from lambdanets.nn.scene import Scene, read_scene
+from lambdanets.nn.tables import RelationTable, RelativeTable
+from lambdanets.ops.keys import KeyNorm
+from lambdanets.ops.lambdas import content_term
+from lambdanets.ops.masks import drop_unusable
+from lambdanets.ops.position import position_bias_term, position_term
+from lambdanets.ops.positions import Causal, Grid
+from lambdanets.ops.precision import widen
+
+Size = int | Sequence[int]
+Terms = Literal["both", "content", "position"]
+
+
+class _Projected(NamedTuple):
+    """The inputs of the two terms, in full precision."""
+
+    q: Float[Tensor, "b n h k"]
+    keys: Float[Tensor, "b m k u"] | None
+    values: Float[Tensor, "b m v u"]
+    scene: Scene
+    dtype: torch.dtype  # of the projections, and so of the output
+
+
+class LambdaLayer(nn.Module):
+    """What all lambda layers share; use the subclass for your input, `LambdaLayer1d`, `2d`, `3d` or `LambdaMixer`.
+
+    Args:
+        d_in: channels of the input.
+        d_out: channels of the output, h times the value depth v; `d_in` by default.
+        d_context: channels of the context; `d_in` by default.
+        k: depth of queries and keys.
+        h: queries per position that share one lambda ("heads").
+        u: intra-depth.
+        scope: side of the odd window of the position lambdas; None is global and needs `size`.
+        size: the largest map of a global layer; beside a scope it cuts the window to 2 size - 1.
+        stride: outputs at positions 0, s, 2s, ... of the input.
+        dilation: spacing of the window.
+        terms: "both", "content" or "position".
+        key_norm: how keys are normalised over the context: "softmax", "l2" or "none".
+        norm: of queries and values: "batch", "rms" (over the channels of a position) or "none";
+            "auto" is "batch", or "rms" in a causal layer.
+        causal: a position uses what comes up to itself in raster order, or before it if "strict".
+        relations: so many kinds of pair, which forward takes as `relation`, instead of grid offsets.
+        table: the table of another layer of the same geometry, to share it.
+        position_bias: a learned vector of k numbers added to every position lambda.
+        table_std: standard deviation that the table starts from; the paper's 1 suits layers with batch norm.
+    """
+
+    dims: ClassVar[int]
+    table: RelationTable | None
+
+    def __init__(
+        self,
+        d_in: int,
+        d_out: int | None = None,
+        *,
+        d_context: int | None = None,
+        k: int = 16,
+        h: int = 4,
+        u: int = 1,
+        scope: Size | None = 23,
+        size: Size | None = None,
+        stride: Size = 1,
+        dilation: Size = 1,
+        terms: Terms = "both",
+        key_norm: KeyNorm = "softmax",
+        norm: Norm | Literal["auto"] = "auto",
+        causal: Causal = False,
+        relations: int | None = None,
+        table: RelationTable | None = None,
+        position_bias: bool = False,
+        table_std: float = 1.0,
+    ) -> None:
+        super().__init__()
+        owner = type(self).__name__
+        d_out = d_in if d_out is None else d_out
+        d_context = d_in if d_context is None else d_context
+        positive(owner, d_in=d_in, d_out=d_out, d_context=d_context, k=k, h=h, u=u)
+        if d_out % h:
+            raise ValueError(f"{owner}: d_out must be divisible by h, got d_out={d_out}, h={h}")
+        one_of(owner, terms=(terms, ("both", "content", "position")))
+        one_of(owner, key_norm=(key_norm, ("softmax", "l2", "none")))
+        one_of(owner, norm=(norm, ("auto", "batch", "rms", "none")))
+        one_of(owner, causal=(causal, (False, True, "strict")))
+        if causal and norm == "batch":
+            raise ValueError(
+                f'{owner}: norm="batch" mixes all positions and would show a causal layer its future, '
+                f'got causal={causal!r}; use norm="rms", "none" or "auto"'
+            )
+        if terms == "content" and (relations, table, position_bias) != (None, None, False):
+            raise ValueError(
+                f"{owner}: relations, table and position_bias belong to the position term, got terms={terms!r}"
+            )
+        self.d_in, self.d_out, self.d_context = d_in, d_out, d_context
+        self.k, self.h, self.u, self.v = k, h, u, d_out // h
+        self.stride = per_axis(owner, self.dims, stride=stride)
+        self.dilation = per_axis(owner, self.dims, dilation=dilation)
+        self.terms, self.key_norm, self.causal, self.relations = terms, key_norm, causal, relations
+        self.norm: Norm = norm if norm != "auto" else "rms" if causal else "batch"
+
+        self.query = nn.Linear(d_in, h * k, bias=False)
+        self.key = None if terms == "position" else nn.Linear(d_context, k * u, bias=False)
+        self.value = nn.Linear(d_context, self.v * u, bias=False)
+        self.query_norm = make_norm(self.norm, h * k)
+        self.value_norm = make_norm(self.norm, self.v * u)
+        self.table = None
+        if terms != "content":
+            window = None if scope is None else per_axis(owner, self.dims, scope=scope)
+            extent = None if size is None else per_axis(owner, self.dims, size=size)
+            self.table = make_table(
+                owner, k, u, window, extent, self.dilation, relations=relations, shared=table, std=table_std
+            )
+        self.register_parameter("position_bias", nn.Parameter(torch.zeros(k)) if position_bias else None)
+        self.reset_projections()
+
+    def reset_projections(self) -> None:
+        """Start projections from a normal of std d^-1/2, d the width of what they project."""
+        for projection in (self.query, self.key, self.value):
+            if projection is not None:
+                nn.init.normal_(projection.weight, std=projection.in_features**-0.5)
+
+    def resize(self, size: Size) -> None:
+        """Fit the table to maps of `size` by interpolation; layers that share the table follow.
+
+        The table's weight becomes a new parameter when its shape changes: make the optimiser afterwards.
+        """
+        owner = type(self).__name__
+        if not isinstance(self.table, RelativeTable):
+            raise ValueError(f"{owner}: only a table of grid offsets can be resized, this layer has {self.table}")
+        self.table.resize(per_axis(owner, self.dims, size=size))
+
+    def forward(
+        self,
+        x: Float[Tensor, "b ..."],
+        context: Float[Tensor, "b ..."] | None = None,
+        *,
+        mask: Bool[Tensor, "..."] | None = None,
+        relation: Int[Tensor, "... n m"] | None = None,
+    ) -> Float[Tensor, "b ..."]:
+        """Let every position of `x` read the context.
+
+        Args:
+            x: the input, and the context too unless another is given.
+            context: where keys and values come from.
+            mask: which context positions a query may use, True = may use, broadcastable to (b, n, m).
+            relation: which row of the table stands for each pair, (n, m) or (b, n, m); needs `relations`.
+        """
+        p = self._project(x, context, mask, relation)
+        content, position = self._content(p), self._position(p)
+        return self._output(p, content, position, like=x)
+
+    @torch.no_grad()
+    def intermediates(
+        self,
+        x: Float[Tensor, "b ..."],
+        context: Float[Tensor, "b ..."] | None = None,
+        *,
+        mask: Bool[Tensor, "..."] | None = None,
+        relation: Int[Tensor, "... n m"] | None = None,
+        at: Sequence[int] | Int[Tensor, "a"] | None = None,
+    ) -> LambdaIntermediates:
+        """What forward computes for the same arguments, by name; looking changes no statistics.
+
+        Args:
+            at: query positions, in raster order, whose lambdas are wanted; all of them by default.
+        """
+        with frozen_statistics(self):
+            p = self._project(x, context, mask, relation)
+        content, position = self._content(p), self._position(p)
+        return gather_intermediates(
+            p.q,
+            p.keys,
+            p.values,
+            p.scene,
+            at,
+            key_norm=self.key_norm,
+            table=None if self.table is None else self.table.weight,
+            position_bias=self.position_bias,
+            content_output=content,
+            position_output=position,
+            output=self._output(p, content, position, like=x),
+        )
+
+    def _content(self, p: _Projected) -> Float[Tensor, "b n h v"] | None:
+        if p.keys is None:
+            return None
+        mask, causal = p.scene.allowed.mask, p.scene.grid.causal
+        return content_term(p.q, p.keys, p.values, key_norm=self.key_norm, mask=mask, causal=causal)
+
+    def _position(self, p: _Projected) -> Float[Tensor, "b n h v"] | None:
+        if self.table is None:
+            return None
+        y = position_term(p.q, p.values, self.table.weight, p.scene.geometry, mask=p.scene.allowed.mask)
+        return y if self.position_bias is None else y + position_bias_term(p.q, self.position_bias)
+
+    def _output(
+        self,
+        p: _Projected,
+        content: Float[Tensor, "b n h v"] | None,
+        position: Float[Tensor, "b n h v"] | None,
+        like: Float[Tensor, "b ..."],
+    ) -> Float[Tensor, "b ..."]:
+        if content is None or position is None:
+            y = position if content is None else content
+            assert y is not None
+        else:
+            y = content + position
+        return self._layout(y.flatten(2).to(p.dtype).unflatten(1, p.scene.grid.queries), like)
+
+    def _project(
+        self,
+        x: Float[Tensor, "b ..."],
+        context: Float[Tensor, "b ..."] | None,
+        mask: Bool[Tensor, "..."] | None,
+        relation: Int[Tensor, "... n m"] | None,
+    ) -> _Projected:
+        queries = self._channels_last("x", x, self.d_in)
+        source = self._channels_last("context", x if context is None else context, self.d_context)
+        if len(source) != len(queries):
+            raise ValueError(
+                f"{type(self).__name__}: x and context must have the same batch, got b={len(queries)} and {len(source)}"
+            )
+        every = (slice(None), *(slice(None, None, s) for s in self.stride))
+        queries = queries[every]
+        grid = self._grid(tuple(source.shape[1:-1]), tuple(queries.shape[1:-1]))
+        self._check_relation(relation)
+        scene = read_scene(
+            grid, len(x), mask, relation, has_content=self.key is not None, device=x.device
+        )
+        counted = None
+        if context is None and scene.usable is not None:
+            # A row that no query may use must not reach the statistics of the others' queries either; it still asks
+            # its own, with zeros for what is not finite.
+            counted = scene.usable.unflatten(1, grid.context)[every]
+            queries = queries.masked_fill(~counted[..., None] & ~queries.isfinite(), 0.0)
+            counted = counted.flatten(1)
+        tokens = drop_unusable(source.flatten(1, -2), scene.usable)
+        q, values = self.query(queries.flatten(1, -2)), self.value(tokens)
+        keys = None if self.key is None else widen(self.key(tokens)).unflatten(-1, (self.k, self.u))
+        dtype = q.dtype
+        owner = type(self).__name__
+        q = normalise(self.query_norm, q, counted, owner)
+        values = normalise(self.value_norm, values, scene.usable, owner)
+        return _Projected(
+            widen(q).unflatten(-1, (self.h, self.k)), keys, widen(values).unflatten(-1, (self.v, self.u)), scene, dtype
+        )
+
+    def _grid(self, context: tuple[int, ...], queries: tuple[int, ...]) -> Grid:
+        """Where queries and context stand, once the table is known to cover it."""
+        table = self.table
+        scope = table.scope if isinstance(table, RelativeTable) else (1,) * self.dims
+        if isinstance(table, RelativeTable) and table.is_global:
+            assert table.size is not None
+            reach = zip(context, queries, self.stride, strict=True)
+            extent = tuple(max(m, s * (n - 1) + 1) for m, n, s in reach)
+            if any(e > s for e, s in zip(extent, table.size, strict=True)):
+                raise ValueError(
+                    f"{type(self).__name__}: a map of size {extent} is larger than its global table for {table.size}; "
+                    f"layer.resize({extent}) interpolates the table, or give the layer a scope"
+                )
+        return Grid(context, queries, scope, self.stride, self.dilation, self.causal)
+
+    def _check_relation(self, relation: Int[Tensor, "... n m"] | None) -> None:
+        if (relation is None) != (self.relations is None):
+            raise ValueError(
+                f"{type(self).__name__}: relation and relations go together, got relation="
+                f"{None if relation is None else tuple(relation.shape)}, relations={self.relations}"
+            )
+
+    def _channels_last(self, name: str, x: Float[Tensor, "b ..."], d: int) -> Float[Tensor, "b *grid d"]:
+        """A map (b, d, *grid), checked, with its channels behind."""
+        axes = ", ".join("n" if self.dims == 1 else f"n{i + 1}" for i in range(self.dims))
+        if x.ndim != 2 + self.dims or x.shape[1] != d:
+            raise ValueError(f"{type(self).__name__}: {name} must be (b, {d}, {axes}), got shape {tuple(x.shape)}")
+        return x.movedim(1, -1)
+
+    def _layout(self, y: Float[Tensor, "b *grid d"], like: Float[Tensor, "b ..."]) -> Float[Tensor, "b ..."]:
+        """A map in the memory format of the input, as a convolution returns it."""
+        return y.movedim(-1, 1).contiguous(memory_format=memory_format(like))
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.d_in}, {self.d_out}, d_context={self.d_context}, k={self.k}, h={self.h}, u={self.u}, "
+            f"stride={self.stride}, dilation={self.dilation}, terms={self.terms!r}, key_norm={self.key_norm!r}, "
+            f"norm={self.norm!r}, causal={self.causal!r}"
+        )
+
+
+def memory_format(x: Tensor) -> torch.memory_format:
+    """The format that torch's own layers would answer in."""
+    if not x.is_contiguous():
+        if x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last):
+            return torch.channels_last
+        if x.ndim == 5 and x.is_contiguous(memory_format=torch.channels_last_3d):
+            return torch.channels_last_3d
+    return torch.contiguous_format
+
+
+class LambdaLayer1d(LambdaLayer):
+    """A lambda layer on maps (b, d, n), standing where a Conv1d stands.
+
+    >>> LambdaLayer1d(32, scope=7)(torch.randn(2, 32, 50)).shape
+    torch.Size([2, 32, 50])
+    """
+
+    dims = 1
+
+
+class LambdaLayer2d(LambdaLayer):
+    """A lambda layer on maps (b, d, height, width), standing where a Conv2d stands.
+
+    >>> LambdaLayer2d(32, 64, stride=2)(torch.randn(2, 32, 14, 20)).shape
+    torch.Size([2, 64, 7, 10])
+    >>> LambdaLayer2d(32, scope=None, size=(14, 20))(torch.randn(2, 32, 11, 20)).shape  # global
+    torch.Size([2, 32, 11, 20])
+    """
+
+    dims = 2
+
+
+class LambdaLayer3d(LambdaLayer):
+    """A lambda layer on maps (b, d, depth, height, width), standing where a Conv3d stands.
+
+    >>> LambdaLayer3d(16, scope=(3, 5, 5))(torch.randn(2, 16, 4, 7, 9)).shape
+    torch.Size([2, 16, 4, 7, 9])
+    """
+
+    dims = 3
+
+
+class LambdaMixer(LambdaLayer):
+    """A lambda layer on tokens (b, n, d), standing where self- or cross-attention stands.
+
+    >>> LambdaMixer(32, causal=True, scope=65)(torch.randn(2, 100, 32)).shape
+    torch.Size([2, 100, 32])
+    >>> cross = LambdaMixer(32, d_context=48, terms="content")
+    >>> cross(torch.randn(2, 100, 32), torch.randn(2, 7, 48)).shape
+    torch.Size([2, 100, 32])
+    """
+
+    dims = 1
+
+    def _channels_last(self, name: str, x: Float[Tensor, "b ..."], d: int) -> Float[Tensor, "b n d"]:
+        if x.ndim != 3 or x.shape[2] != d:
+            raise ValueError(f"{type(self).__name__}: {name} must be (b, n, {d}), got shape {tuple(x.shape)}")
+        return x
+
+    def _layout(self, y: Float[Tensor, "b n d"], like: Float[Tensor, "b ..."]) -> Float[Tensor, "b n d"]:
+        return y

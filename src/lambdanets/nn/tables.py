@@ -1,0 +1,76 @@
+"""Tables of relative position embeddings R, as modules: layers of the same geometry can hold the same one."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lambdanets.ops.positions import resize_table
+
+
+class RelationTable(nn.Module):
+    """R for a general relation: one row for each of `relations` kinds of pair."""
+
+    weight: Float[Tensor, "p k u"]
+
+    def __init__(self, k: int, u: int = 1, *, relations: int, std: float = 1.0) -> None:
+        super().__init__()
+        self.k, self.u, self.std = k, u, std
+        self.weight = nn.Parameter(torch.empty(relations, k, u))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.weight, std=self.std)
+
+    def extra_repr(self) -> str:
+        return f"rows={self.weight.shape[0]}, k={self.k}, u={self.u}"
+
+
+class RelativeTable(RelationTable):
+    """R for the offsets of a grid: `scope` rows per axis in raster order, the middle one for offset zero.
+
+    `scope=None` covers every offset of maps up to `size`. A `size` beside a scope cuts the window to 2 size - 1
+    per axis, since no map of that size has other offsets.
+    """
+
+    def __init__(
+        self,
+        k: int,
+        u: int = 1,
+        *,
+        scope: tuple[int, ...] | None,
+        size: tuple[int, ...] | None = None,
+        std: float = 1.0,
+    ) -> None:
+        window = covered(scope, size)
+        super().__init__(k, u, relations=math.prod(window), std=std)
+        self.wanted, self.size, self.scope = scope, size, window
+
+    @property
+    def is_global(self) -> bool:
+        """Does it promise a row for every offset of its maps?"""
+        return self.wanted is None
+
+    def resize(self, size: tuple[int, ...]) -> None:
+        """Fit the table to maps of `size`, interpolating what is learned; all layers that hold it follow.
+
+        The weight becomes a new parameter when its shape changes: make the optimiser afterwards.
+        """
+        scope = covered(self.wanted, size)
+        if scope != self.scope:
+            resized = resize_table(self.weight.detach(), self.scope, scope)
+            self.weight = nn.Parameter(resized, requires_grad=self.weight.requires_grad)
+        self.size, self.scope = size, scope
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, scope={self.wanted}, size={self.size}"
+
+
+def covered(scope: tuple[int, ...] | None, size: tuple[int, ...] | None) -> tuple[int, ...]:
+    """The window that a table has: the scope, or every offset of the size, or the smaller of the two."""
+    if size is None:
+        assert scope is not None
+        return scope
+    offsets = tuple(2 * s - 1 for s in size)
+    return offsets if scope is None else tuple(map(min, scope, offsets))

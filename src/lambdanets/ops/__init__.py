@@ -1,0 +1,26 @@
+"""The mathematics: pure functions on tensors, with no parameters and no modules.
+
+The letters are the paper's, the same in shapes, einsum strings and names:
+b batch, n query positions, m context positions, h queries sharing a lambda, k query and key depth, v value depth,
+u intra-depth, p rows of a table of relative embeddings.
+"""
+
+from lambdanets.ops.keys import normalise_keys
+from lambdanets.ops.lambdas import apply_lambda, content_lambda, content_term
+from lambdanets.ops.position import embedded_position_term, position_lambda, position_term
+from lambdanets.ops.positions import Grid, Relation, embeddings, relative_index, resize_table
+
+__all__ = [
+    "Grid",
+    "Relation",
+    "apply_lambda",
+    "content_lambda",
+    "content_term",
+    "embedded_position_term",
+    "embeddings",
+    "normalise_keys",
+    "position_lambda",
+    "position_term",
+    "relative_index",
+    "resize_table",
+]

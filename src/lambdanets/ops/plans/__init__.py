@@ -1,0 +1,1 @@
+"""Exact ways to compute the position term, one file each."""

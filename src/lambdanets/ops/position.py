@@ -1,0 +1,136 @@
+"""The position term (Eq. 1, 3, 4 and 5): what a query reads through the embeddings of where things are.
+
+    lp[b, n, k, v] = sum_{m,u} E[n,m,k,u] V[b,m,v,u]
+    Y[b, n, h, v]  = sum_k Q[b,n,h,k] lp[b,n,k,v]
+
+There is nothing non-linear between Q, E and V, so any order of contraction gives the same Y. Lambdas are materialised
+only by `position_lambda`, for those who want to look at them.
+"""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from lambdanets.ops.masks import Allowed, drop_unusable, read_mask
+from lambdanets.ops.plans.convolution import convolution
+from lambdanets.ops.plans.dense import contract, dense, over_queries
+from lambdanets.ops.positions import Geometry, Grid, Relation, embeddings, reachable
+from lambdanets.ops.precision import in_full_precision
+
+
+@in_full_precision
+def position_term(
+    q: Float[Tensor, "b n h k"],
+    values: Float[Tensor, "b m v u"],
+    table: Float[Tensor, "p k u"],
+    geometry: Geometry,
+    *,
+    mask: Bool[Tensor, "..."] | None = None,
+) -> Float[Tensor, "b n h v"]:
+    """The position part of the output, for embeddings E[n, m] = table[r(n, m)].
+
+    Args:
+        geometry: a `Grid` (local or global windows, dilation, stride, causal) or a `Relation` with its own index.
+        mask: which context a query may use, True = may use, broadcastable to (b, n, m).
+
+    >>> q, values, table = torch.randn(2, 35, 4, 16), torch.randn(2, 35, 3, 1), torch.randn(9, 16, 1)
+    >>> grid = Grid(context=(5, 7), queries=(5, 7), scope=(3, 3), stride=(1, 1), dilation=(1, 1))
+    >>> position_term(q, values, table, grid).shape
+    torch.Size([2, 35, 4, 3])
+    """
+    check_geometry(q, values, table, geometry)
+    allowed = read_mask(mask, q.shape[0], q.shape[1], values.shape[1])
+    values = drop_unusable(values, allowed.usable())
+    if isinstance(geometry, Grid) and prefers_convolution(q, values, geometry, allowed):
+        return convolution(q, values, table, geometry)
+    return dense(q, values, table, geometry, allowed)
+
+
+@in_full_precision
+def embedded_position_term(
+    q: Float[Tensor, "b n h k"],
+    values: Float[Tensor, "b m v u"],
+    embedded: Float[Tensor, "n m k u"] | Float[Tensor, "b n m k u"],
+    *,
+    mask: Bool[Tensor, "..."] | None = None,
+) -> Float[Tensor, "b n h v"]:
+    """The position part of the output for given embeddings E, shared by the batch or one per example."""
+    n, m = q.shape[1], values.shape[1]
+    if embedded.ndim not in (4, 5) or tuple(embedded.shape[-4:-2]) != (n, m):
+        raise ValueError(f"embedded must be (n, m, k, u) with n={n}, m={m}, got shape {tuple(embedded.shape)}")
+    allowed = read_mask(mask, q.shape[0], n, m)
+    values = drop_unusable(values, allowed.usable())
+    embedded = embedded if embedded.ndim == 5 else embedded[None]
+
+    def some_queries(part: slice) -> Float[Tensor, "b c h v"]:
+        pairs = None if allowed.pairs is None else allowed.pairs[:, part]
+        return contract(q[:, part], embedded[:, part], values, pairs)
+
+    return over_queries(some_queries, n, per_query=q.shape[0] * m * values.shape[3] * q.shape[2])
+
+
+@in_full_precision
+def position_bias_term(q: Float[Tensor, "b n h k"], bias: Float[Tensor, "k"]) -> Float[Tensor, "b n h 1"]:
+    """What a bias c of every position lambda, lp[b,n,k,v] + c[k], adds to the output."""
+    return torch.einsum("bnhk,k->bnh", q, bias)[..., None]
+
+
+def position_lambda(
+    values: Float[Tensor, "b m v u"],
+    table: Float[Tensor, "p k u"],
+    geometry: Geometry,
+    at: Int[Tensor, "n"],
+    pairs: Bool[Tensor, "#b n m"] | None = None,
+) -> Float[Tensor, "b n k v"]:
+    """Eq. 1: the position lambdas themselves, of the queries `at`; `pairs` says what each of them may use."""
+    embedded = embeddings(table, geometry, at)
+    if pairs is not None:
+        embedded = embedded.masked_fill(~pairs[..., None, None], 0.0)
+    if embedded.shape[0] == 1:
+        return torch.einsum("nmku,bmvu->bnkv", embedded[0], values)
+    return torch.einsum("bnmku,bmvu->bnkv", embedded, values)
+
+
+def prefers_convolution(
+    q: Float[Tensor, "b n h k"], values: Float[Tensor, "b m v u"], grid: Grid, allowed: Allowed
+) -> bool:
+    """Fewer multiplies per query: k v for each offset of the window, or h (k + v) for each context position?"""
+    if allowed.pairs is not None:
+        return False
+    if torch.compiler.is_exporting():  # the choice cannot depend on a size that may be symbolic
+        return True
+    if q.numel() == 0 or values.numel() == 0:  # torch refuses to convolve an empty map
+        return False
+    h, k, v = q.shape[2], q.shape[3], values.shape[2]
+    window = reachable(grid, values.new_empty(grid.rows, 0, 0))[0].rows
+    return window * k * v <= grid.m * h * (k + v)
+
+
+def check_geometry(
+    q: Float[Tensor, "b n h k"],
+    values: Float[Tensor, "b m v u"],
+    table: Float[Tensor, "p k u"],
+    geometry: Geometry,
+) -> None:
+    """The geometry speaks of as many positions and rows as the tensors have."""
+    b, n, m, p = q.shape[0], q.shape[1], values.shape[1], table.shape[0]
+    if isinstance(geometry, Relation):
+        check_relation(geometry.index, b, n, m, p)
+        return
+    if (geometry.n, geometry.m) != (n, m):
+        raise ValueError(f"q has n={n} and values m={m} positions, but {geometry} has {geometry.n} and {geometry.m}")
+    if geometry.rows != p:
+        raise ValueError(f"table must have {geometry.rows} rows for scope {geometry.scope}, got {p}")
+
+
+def check_relation(index: Int[Tensor, "*b n m"], b: int, n: int, m: int, p: int) -> None:
+    """A relation index has a row of the table for every pair."""
+    if index.is_floating_point() or index.dtype == torch.bool:
+        raise ValueError(f"relation must be an integer index, got dtype={index.dtype}")
+    if tuple(index.shape) not in ((n, m), (b, n, m), (1, n, m)):
+        raise ValueError(f"relation must be (n, m) = {(n, m)} or (b, n, m) = {(b, n, m)}, got {tuple(index.shape)}")
+    if torch.compiler.is_compiling() or index.device.type == "meta" or index.numel() == 0:
+        return
+    low, high = int(index.min()), int(index.max())
+    if low < 0 or high >= p:
+        raise ValueError(f"relation must index the {p} rows of the table, got values from {low} to {high}")
