@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from lambdanets.nn.arguments import make_table, one_of, per_axis, positive
@@ -234,22 +234,22 @@ class LambdaLayer(nn.Module):
     ) -> _Projected:
         queries = self._channels_last("x", x, self.d_in)
         source = self._channels_last("context", x if context is None else context, self.d_context)
-        if len(source) != len(queries):
+        b = x.shape[0]  # len(x) would fix the batch of an exported layer
+        if source.shape[0] != b:
             raise ValueError(
-                f"{type(self).__name__}: x and context must have the same batch, got b={len(queries)} and {len(source)}"
+                f"{type(self).__name__}: x and context must have the same batch, got b={b} and {source.shape[0]}"
             )
-        every = (slice(None), *(slice(None, None, s) for s in self.stride))
-        queries = queries[every]
+        queries = every(self.stride, queries)
         grid = self._grid(tuple(source.shape[1:-1]), tuple(queries.shape[1:-1]))
         self._check_relation(relation)
         scene = read_scene(
-            grid, len(x), mask, relation, has_content=self.key is not None, device=x.device
+            grid, b, mask, relation, has_content=self.key is not None, device=x.device
         )
         counted = None
         if context is None and scene.usable is not None:
             # A row that no query may use must not reach the statistics of the others' queries either; it still asks
             # its own, with zeros for what is not finite.
-            counted = scene.usable.unflatten(1, grid.context)[every]
+            counted = every(self.stride, scene.usable.unflatten(1, grid.context))
             queries = queries.masked_fill(~counted[..., None] & ~queries.isfinite(), 0.0)
             counted = counted.flatten(1)
         tokens = drop_unusable(source.flatten(1, -2), scene.usable)
@@ -302,6 +302,14 @@ class LambdaLayer(nn.Module):
             f"stride={self.stride}, dilation={self.dilation}, terms={self.terms!r}, key_norm={self.key_norm!r}, "
             f"norm={self.norm!r}, causal={self.causal!r}"
         )
+
+
+def every(stride: tuple[int, ...], x: Shaped[Tensor, "b *grid"]) -> Shaped[Tensor, "b *strided"]:
+    """Positions 0, s, 2s, ... of each axis; not as slices, whose layout export cannot follow for unknown sizes."""
+    for axis, s in enumerate(stride, start=1):
+        if s > 1:
+            x = x.index_select(axis, torch.arange(0, x.shape[axis], s, device=x.device))
+    return x
 
 
 def memory_format(x: Tensor) -> torch.memory_format:

@@ -30,7 +30,7 @@ def read_scene(
     grid: Grid,
     b: int,
     mask: Bool[Tensor, "..."] | None,
-    relation: Int[Tensor, "*b n m"] | None,
+    relation: Int[Tensor, "... n m"] | None,
     *,
     has_content: bool,
     device: torch.device,

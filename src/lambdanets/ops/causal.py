@@ -62,7 +62,7 @@ def _softmax_weights(
     chunks, chunk = keys.shape[1:3]
     keys = torch.where(exists, keys, -torch.inf)
     with torch.no_grad():  # the result does not depend on the shifts, only its rounding does
-        running = keys.flatten(1, 2).cummax(1).values.unflatten(1, (chunks, chunk))
+        running = keys.flatten(1, 2).cummax(1).values.reshape_as(keys)
         top = running[:, :, -1]  # the largest key up to the end of a chunk
         earlier = torch.cat([torch.full_like(top[:, :1], -torch.inf), top], 1)[:, :chunks]
         shift, limit = _finite(running), _finite(earlier)
@@ -88,7 +88,7 @@ def _plain_weights(
     ones = torch.ones_like(keys)
     if key_norm == "none":
         return _Weights(inside, keys, carry, ones, ones)
-    length = keys.square().flatten(1, 2).cumsum(1).unflatten(1, (chunks, chunk))
+    length = keys.square().flatten(1, 2).cumsum(1).reshape_as(keys)
     return _Weights(inside, keys, carry, ones, inverse_root(length))
 
 
@@ -110,5 +110,7 @@ def _in_chunks(x: Shaped[Tensor, "b n *s"], chunk: int) -> Shaped[Tensor, "b c l
     """Cut positions into chunks, filling the last one with zeros: they come later than every query that counts."""
     n = x.shape[1]
     chunks = (n + chunk - 1) // chunk
+    if torch.compiler.is_exporting():  # torch cannot follow the divisions for a symbolic n: all is one chunk
+        chunks, chunk = 1, n
     x = F.pad(x, (0, 0) * (x.ndim - 2) + (0, chunks * chunk - n))
-    return x.unflatten(1, (chunks, chunk))
+    return x.reshape(x.shape[0], chunks, chunk, *x.shape[2:])

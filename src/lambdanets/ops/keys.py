@@ -30,9 +30,19 @@ def normalise_keys(
         return torch.where(allowed, torch.where(blocked, -torch.inf, keys).softmax(-3), 0.0)
     if allowed is not None:
         keys = torch.where(allowed, keys, 0.0)
-    if key_norm == "l2":
+    if key_norm == "l2" and keys.shape[-3] > 0:
+        keys = keys / _magnitude(keys)
         return keys * inverse_root(keys.square().sum(-3, keepdim=True))
     return keys
+
+
+def _magnitude(keys: Float[Tensor, "*b m k u"]) -> Float[Tensor, "*b 1 k u"]:
+    """The largest key of each (k, u): a unit in which squares keep clear of overflow.
+
+    It changes no L2 norm and so has no gradient; with it, that of a single key is exactly zero, as it should be.
+    """
+    largest = keys.detach().abs().amax(-3, keepdim=True)
+    return torch.where(largest > 0, largest, 1.0)
 
 
 def inverse_root(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:

@@ -123,7 +123,7 @@ def check_geometry(
         raise ValueError(f"table must have {geometry.rows} rows for scope {geometry.scope}, got {p}")
 
 
-def check_relation(index: Int[Tensor, "*b n m"], b: int, n: int, m: int, p: int) -> None:
+def check_relation(index: Int[Tensor, "... n m"], b: int, n: int, m: int, p: int) -> None:
     """A relation index has a row of the table for every pair."""
     if index.is_floating_point() or index.dtype == torch.bool:
         raise ValueError(f"relation must be an integer index, got dtype={index.dtype}")

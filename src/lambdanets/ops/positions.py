@@ -58,7 +58,7 @@ class Grid:
 class Relation:
     """A general relation: `index[n, m]`, or one per example, names the row of the table."""
 
-    index: Int[Tensor, "*b n m"]
+    index: Int[Tensor, "... n m"]
 
 
 Geometry = Grid | Relation

@@ -51,7 +51,7 @@ def past(
     return torch.tensor(rows, dtype=torch.bool).reshape(_product(queries), _product(context))
 
 
-def embeddings(table: Float[Tensor, "p k u"], index: Int[Tensor, "*b n m"]) -> Float[Tensor, "*b n m k u"]:
+def embeddings(table: Float[Tensor, "p k u"], index: Int[Tensor, "*i n m"]) -> Float[Tensor, "*i n m k u"]:
     """E[n, m] = R[r(n, m)], zero where the index is negative."""
     inside = (index >= 0)[..., None, None]
     return torch.where(inside, table[index.clamp(min=0)], torch.zeros((), dtype=table.dtype))
@@ -87,7 +87,7 @@ def content_lambda(
 
 
 def position_lambda(
-    embedded: Float[Tensor, "*b n m k u"], values: Float[Tensor, "b m v u"], allowed: Bool[Tensor, "b n m"]
+    embedded: Float[Tensor, "... n m k u"], values: Float[Tensor, "b m v u"], allowed: Bool[Tensor, "b n m"]
 ) -> Float[Tensor, "b n k v"]:
     """Eq. 1 and 5: lp[b,n,k,v] = sum over allowed m, and u, of E[n,m,k,u] V[b,m,v,u]."""
     b, n, m = allowed.shape
@@ -122,7 +122,7 @@ def rms_norm(x: Float[Tensor, "b n c"], weight: Float[Tensor, "c"], eps: float =
 
 
 def lambda_layer(
-    x: Float[Tensor, "b n d"],
+    x: Float[Tensor, "b i d"],
     context: Float[Tensor, "b m e"] | None,
     weights: Mapping[str, Tensor],
     *,
@@ -139,9 +139,9 @@ def lambda_layer(
     norm: Literal["batch", "rms", "none"],
     causal: bool | Literal["strict"],
     mask: Bool[Tensor, "..."] | None = None,
-    relation: Int[Tensor, "*b n m"] | None = None,
+    relation: Int[Tensor, "... n m"] | None = None,
     training: bool,
-) -> Float[Tensor, "b n hv"]:
+) -> Float[Tensor, "b n d_out"]:
     """A whole layer on tokens in raster order of `size`, from the tensors of its state_dict.
 
     `weights` has the state_dict's names. Context rows that no query may use are zeros and stay out of the batch

@@ -1,0 +1,185 @@
+"""Every layer of the registry goes through the same things that users do with layers."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from cases import CASES, CLASSES, IDS, LayerCase
+
+import lambdanets.nn
+from lambdanets import LambdaMixer
+
+every_case = pytest.mark.parametrize("case", CASES, ids=IDS)
+
+
+def test_the_registry_has_every_layer():
+    modules = {getattr(lambdanets.nn, name) for name in lambdanets.nn.__all__}
+    layers = {m for m in modules if isinstance(m, type) and issubclass(m, lambdanets.nn.LambdaLayer)}
+    assert layers - {lambdanets.nn.LambdaLayer} == set(CLASSES)
+
+
+@every_case
+def test_forward_and_backward(case):
+    layer, (x, options) = case.build(), case.inputs()
+    x.requires_grad_()
+    y = layer(x, **options)
+    y.square().mean().backward()
+    stride = case.arguments.get("stride", 1)
+    grid = tuple(len(range(0, g, stride)) for g in case.grid)
+    assert y.shape == ((3, *grid, 6) if case.layer is LambdaMixer else (3, 6, *grid))
+    for name, parameter in layer.named_parameters():
+        assert parameter.grad is not None and parameter.grad.isfinite().all(), name
+        assert parameter.grad.abs().max() > 0, name
+
+
+@every_case
+def test_deepcopy_pickle_and_state_dict(case):
+    layer, (x, options) = case.build(), case.inputs()
+    layer(x, **options)  # batch statistics have moved
+    expected = layer.eval()(x, **options)
+    again = case.layer(**case.arguments).eval()
+    file = io.BytesIO()
+    torch.save(layer.state_dict(), file)
+    file.seek(0)
+    assert again.load_state_dict(torch.load(file, weights_only=True)).missing_keys == []
+    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), again):
+        assert torch.equal(other(x, **options), expected)
+
+
+@every_case
+def test_layouts_of_the_input_do_not_matter(case):
+    layer, (x, options) = case.build().eval(), case.inputs()
+    expected = layer(x, **options)
+    transposed = x.transpose(-1, -2).contiguous().transpose(-1, -2)
+    spaced = torch.stack([x, x], -1)[..., 0]
+    reversed_batch = x.flip(0).contiguous().flip(0)
+    for other in (transposed, spaced, reversed_batch):
+        assert torch.allclose(layer(other, **options), expected, atol=1e-6)
+
+
+@every_case
+def test_channels_last_in_is_channels_last_out(case):
+    layer, (x, options) = case.build().eval(), case.inputs()
+    memory_format = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.ndim)
+    if memory_format is None:  # torch has the format for maps of 2 and 3 axes only
+        assert layer(x, **options).is_contiguous()
+        return
+    expected = layer(x, **options)
+    assert expected.is_contiguous()
+    y = layer.to(memory_format=memory_format)(x.to(memory_format=memory_format), **options)
+    assert y.is_contiguous(memory_format=memory_format)
+    assert torch.allclose(y, expected, atol=1e-6)
+
+
+@every_case
+def test_one_example_equals_its_row_of_a_batch(case):
+    layer, (x, options) = case.build().eval(), case.inputs()
+    expected = layer(x, **options)[1:2]
+    one = {name: o[1:2] if len(o) == len(x) else o for name, o in options.items()}
+    assert torch.allclose(layer(x[1:2], **one), expected, atol=1e-6)
+
+
+@every_case
+def test_empty_batch(case):
+    layer, (x, options) = case.build(), case.inputs()
+    before = copy.deepcopy(layer.state_dict())
+    none = {name: o[:0] if len(o) == len(x) else o for name, o in options.items()}
+    x = x[:0].requires_grad_()
+    y = layer(x, **none)
+    y.sum().backward()
+    assert y.shape[0] == 0 and x.grad.shape == x.shape
+    for name, value in layer.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+@every_case
+def test_builds_and_runs_on_the_meta_device(case):
+    x, options = case.inputs()
+    expected = case.build()(x, **options).shape
+    with torch.device("meta"):
+        layer = case.layer(**case.arguments)
+    y = layer(x.to("meta"), **{name: o.to("meta") for name, o in options.items()})
+    assert y.device.type == "meta" and y.shape == expected
+
+
+@every_case
+def test_float64_and_half(case):
+    layer, (x, options) = case.build().eval(), case.inputs()
+    exact = layer.double()(x.double(), **cast(options, torch.float64))
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.float16, 0.02), (torch.bfloat16, 0.1)):
+        y = layer.to(dtype)(x.to(dtype), **cast(options, dtype))
+        assert y.dtype == dtype
+        assert ((y.double() - exact).abs().max() / exact.abs().max()).item() < tolerance
+
+
+def cast(options, dtype):
+    return {name: o.to(dtype) if o.is_floating_point() else o for name, o in options.items()}
+
+
+@pytest.mark.unchecked
+@every_case
+def test_compiles_without_a_break(case):
+    torch._dynamo.reset()
+    layer, (x, options) = case.build(), case.inputs()
+    expected = run(copy.deepcopy(layer), x, options)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    compare(run(compiled, x, options), expected)
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("layer", CLASSES, ids=lambda c: c.__name__)
+def test_compiles_with_inductor(layer):
+    torch._dynamo.reset()
+    case = LayerCase(layer, "causal" if layer is LambdaMixer else "local")
+    module, (x, options) = case.build(), case.inputs()
+    expected = run(copy.deepcopy(module), x, options)
+    compare(run(torch.compile(module, fullgraph=True), x, options), expected)
+
+
+def run(layer, x, options):
+    """Output and gradients."""
+    x = x.clone().requires_grad_()
+    y = layer(x, **options)
+    gradients = torch.autograd.grad(y.square().sum(), [x, *layer.parameters()])
+    return [y, *gradients]
+
+
+def compare(ours, expected):
+    for a, b in zip(ours, expected, strict=True):
+        assert torch.allclose(a, b, rtol=1e-4, atol=1e-5 * max(1.0, b.abs().max().item()))
+
+
+@pytest.mark.unchecked
+@every_case
+def test_exports_with_dynamic_batch_and_sizes(case):
+    layer, (x, options) = case.build().eval(), case.inputs()
+    batch = torch.export.Dim("b", min=2, max=64)
+    # The positions are those of the mask and the relation too; those stay as they are, and so do the sizes with them.
+    dynamic = options.keys() <= {"context"}
+    axes = range(1, x.ndim - 1) if case.layer is LambdaMixer else range(2, x.ndim)
+    longest = {i: case.arguments["size"][j] if case.variant == "global" else 64 for j, i in enumerate(axes)}
+    least = 1 + case.arguments.get("stride", 1)  # export fixes sizes that can be 1
+    sizes = {i: torch.export.Dim(f"n{i}", min=least, max=longest[i]) for i in axes} if dynamic else {}
+    shapes = {"x": {0: batch, **sizes}}
+    for name, option in options.items():
+        shapes[name] = {0: batch} if len(option) == len(x) else None
+    if "context" in options and dynamic:
+        shapes["context"] |= {i: torch.export.Dim(f"m{i}", min=2, max=64) for i in axes}
+    # torch cannot prove its own guards about a size that is divided by a stride; it can check them when it runs.
+    later = case.variant == "strided"
+    program = torch.export.export(
+        layer, (x,), options, dynamic_shapes=shapes, prefer_deferred_runtime_asserts_over_guards=later
+    )
+    exported = program.module()
+    assert torch.allclose(exported(x, **options), layer(x, **options), atol=1e-5)
+    if not dynamic:
+        x, options = case.inputs(b=5)
+        assert torch.allclose(exported(x, **options), layer(x, **options), atol=1e-5)
+        return
+    smaller = tuple(n if n == 3 else n - 1 for n in case.grid)
+    x = case.map(5, 7, smaller)
+    if options:
+        options["context"] = case.map(5, 4, tuple(n + 3 for n in case.grid))
+    assert torch.allclose(exported(x, **options), layer(x, **options), atol=1e-5)
