@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Shapes written in signatures are checked while tests run.
 CHECKED := --jaxtyping-packages=lambdanets,beartype.beartype
 
-.PHONY: demo test bench lint docs format env clean
+.PHONY: demo test sweep bench lint docs format env clean
 
 demo: env
 	$(BIN)/python examples/digits.py
@@ -12,6 +12,10 @@ demo: env
 test: env
 	$(BIN)/pytest -q -n 2 -m "not unchecked" $(CHECKED)
 	$(BIN)/pytest -q -n 2 -m unchecked tests
+
+# Hours instead of minutes: new random cases every time, many more of them, and complete Jacobians.
+sweep: env
+	LAMBDANETS_SWEEP=1 $(BIN)/pytest -q -n 2 -m "not unchecked" $(CHECKED) tests
 
 bench: env
 	$(BIN)/python -m lambdanets.bench

@@ -1,5 +1,6 @@
 """How far a layer or function is from the float64 oracle, in outputs and in every gradient."""
 
+import os
 from collections.abc import Mapping
 
 import torch
@@ -7,6 +8,8 @@ from torch import Tensor
 
 from lambdanets.ops import reference
 
+# `make sweep` looks longer and at more.
+SWEEP = os.environ.get("LAMBDANETS_SWEEP") == "1"
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 
 

@@ -1,15 +1,14 @@
 """Tests run with one thread per process; randomness is fixed, `make sweep` explores."""
 
-import os
-
 import pytest
 import torch
+from compare import SWEEP
 from hypothesis import HealthCheck, settings
 
 COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 settings.register_profile("fixed", derandomize=True, database=None, **COMMON)
-settings.register_profile("sweep", max_examples=5000, print_blob=True, **COMMON)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+settings.register_profile("sweep", print_blob=True, **COMMON)
+settings.load_profile("sweep" if SWEEP else "fixed")
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from compare import TOLERANCE, assert_close, layer_with_gradients, oracle_with_gradients
+from compare import SWEEP, TOLERANCE, assert_close, layer_with_gradients, oracle_with_gradients
 from hypothesis import assume, given, settings
 from strategies import lambda_cases
 
@@ -19,7 +19,7 @@ def well_conditioned(case, layer) -> bool:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
-@settings(max_examples=400)
+@settings(max_examples=10_000 if SWEEP else 1000)
 @given(case=lambda_cases())
 def test_layer_equals_oracle(case, dtype):
     layer = case.build(dtype)

@@ -30,11 +30,13 @@ def normalise(
     norm: nn.Module, x: Float[Tensor, "b n c"], counted: Bool[Tensor, "#b n"] | None, owner: str
 ) -> Float[Tensor, "b n c"]:
     """Apply `norm` to tokens; batch statistics are taken over the `counted` rows, all of them if None."""
-    if isinstance(norm, nn.Identity) or x.shape[0] * x.shape[1] == 0:
+    if isinstance(norm, nn.Identity):
         return x
     x = x.to(norm.weight.dtype)  # autocast hands over half precision, the norm has its own
     if not isinstance(norm, _BatchNorm):
         return norm(x)
+    if x.shape[0] * x.shape[1] == 0:  # no rows, no statistics; the parameters stay in the graph
+        return x * norm.weight + norm.bias
     if norm.training:
         check_batch(x, counted, owner)
     if norm.training and counted is not None:
