@@ -26,7 +26,7 @@ lint: env
 	$(BIN)/mypy
 
 docs: env
-	$(BIN)/pdoc --docformat google --output-directory docs/api lambdanets '!lambdanets.bench.__main__'
+	$(BIN)/pdoc --docformat google --output-directory docs/api lambdanets lambdanets.ops.reference
 	@echo "the API reference is docs/api/index.html"
 
 format: env

@@ -67,6 +67,31 @@ class LayerCase:
         torch.manual_seed(0)
         return self.layer(**self.arguments)
 
+    def oracle(self) -> dict:
+        """What `reference.lambda_layer` needs to know of the layer, from the arguments alone."""
+        a = {
+            "u": 1,
+            "stride": 1,
+            "dilation": 1,
+            "terms": "both",
+            "key_norm": "softmax",
+            "causal": False,
+        } | self.arguments
+        every = (1,) * len(self.grid)
+        scope = tuple(2 * s - 1 for s in a["size"]) if a["scope"] is None else tuple(a["scope"] * i for i in every)
+        return {
+            "k": a["k"],
+            "h": a["h"],
+            "u": a["u"],
+            "scope": scope,
+            "stride": tuple(a["stride"] * i for i in every),
+            "dilation": tuple(a["dilation"] * i for i in every),
+            "terms": a["terms"],
+            "key_norm": a["key_norm"],
+            "norm": a.get("norm", "rms" if a["causal"] else "batch"),
+            "causal": a["causal"],
+        }
+
     def map(self, b: int, d: int, grid: tuple[int, ...]) -> torch.Tensor:
         return torch.randn(b, *grid, d) if self.layer is LambdaMixer else torch.randn(b, d, *grid)
 

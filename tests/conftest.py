@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from compare import SWEEP
 from hypothesis import HealthCheck, settings
+
+from compare import SWEEP
 
 COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 settings.register_profile("fixed", derandomize=True, database=None, **COMMON)

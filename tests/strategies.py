@@ -4,10 +4,10 @@ import math
 from dataclasses import dataclass
 
 import torch
-from compare import randomise
 from hypothesis import strategies as st
 from torch import Tensor
 
+from compare import randomise
 from lambdanets import LambdaLayer1d, LambdaLayer2d, LambdaLayer3d, LambdaMixer
 from lambdanets.ops import reference
 
@@ -88,7 +88,15 @@ def lambda_cases(draw, causal=None, masked=None) -> Case:
     d_context = d_in if context_size is None else draw(st.integers(narrowest, 5))
     terms = draw(st.sampled_from(["both", "both", "content", "position"]), label="terms")
     key_norm = draw(st.sampled_from(["softmax", "softmax", "l2", "none"]), label="key_norm")
-    arguments = {"d_in": d_in, "d_out": h * v, "d_context": d_context, "k": k, "h": h, "u": u, "stride": stride}
+    arguments = {
+        "d_in": d_in,
+        "d_out": h * v,
+        "d_context": d_context,
+        "k": k,
+        "h": h,
+        "u": u,
+        "stride": stride,
+    }
     arguments |= {"terms": terms, "key_norm": key_norm, "norm": norm, "causal": causal}
     oracle = {"k": k, "h": h, "u": u, "stride": stride, "terms": terms, "key_norm": key_norm, "norm": kind}
     oracle |= {"causal": causal, "dilation": (1,) * dims, "scope": None}

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from compare import SWEEP, TOLERANCE, assert_close, layer_with_gradients, oracle_with_gradients
 from hypothesis import assume, given, settings
+
+from compare import SWEEP, TOLERANCE, assert_close, layer_with_gradients, oracle_with_gradients
 from strategies import lambda_cases
 
 

@@ -43,12 +43,18 @@ CONSTRUCTORS = [
     (dict(d_in=8, terms="content", relations=5), r"relations.*terms='content'"),
     (dict(d_in=8, table=LambdaLayer2d(8, scope=7).table), r"shared table is .*rows=49.*ask for .*rows=529"),
     (dict(d_in=8, k=8, table=LambdaLayer2d(8).table), r"k=16.*k=8"),
-    (dict(d_in=8, scope=(3, 15), table=LambdaLayer2d(8, scope=(15, 3)).table), r"scope=\(15, 3\).*scope=\(3, 15\)"),
-    (dict(d_in=8, table=torch.zeros(529, 16, 1)), r"table must be the `table` of another layer, got a Tensor"),
+    (
+        dict(d_in=8, scope=(3, 15), table=LambdaLayer2d(8, scope=(15, 3)).table),
+        r"scope=\(15, 3\).*scope=\(3, 15\)",
+    ),
+    (
+        dict(d_in=8, table=torch.zeros(529, 16, 1)),
+        r"table must be the `table` of another layer, got a Tensor",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "message"), CONSTRUCTORS, ids=lambda v: str(v)[:40])
+@pytest.mark.parametrize(("arguments", "message"), CONSTRUCTORS, ids=[m for _, m in CONSTRUCTORS])
 def test_constructor(arguments, message):
     with pytest.raises(ValueError, match=message) as caught:
         LambdaLayer2d(**arguments)
@@ -60,7 +66,12 @@ def mask(*shape):
 
 
 FORWARDS = [
-    (LambdaLayer2d(8), (2, 7, 5, 5), {}, r"LambdaLayer2d: x must be \(b, 8, n1, n2\), got shape \(2, 7, 5, 5\)"),
+    (
+        LambdaLayer2d(8),
+        (2, 7, 5, 5),
+        {},
+        r"LambdaLayer2d: x must be \(b, 8, n1, n2\), got shape \(2, 7, 5, 5\)",
+    ),
     (LambdaLayer2d(8), (2, 8, 5), {}, r"got shape \(2, 8, 5\)"),
     (LambdaLayer2d(8), (8, 5, 5), {}, r"got shape \(8, 5, 5\)"),
     (LambdaLayer1d(8), (2, 9, 8), {}, r"LambdaLayer1d: x must be \(b, 8, n\), got shape \(2, 9, 8\)"),
@@ -69,7 +80,12 @@ FORWARDS = [
     (LambdaMixer(8), (2, 9, 8), {"context": torch.randn(2, 9, 7)}, r"context must be \(b, n, 8\)"),
     (LambdaMixer(8), (2, 9, 8), {"context": torch.randn(3, 9, 8)}, r"same batch, got b=2 and 3"),
     (LambdaMixer(8, d_context=6), (2, 9, 8), {}, r"context must be \(b, n, 6\), got shape \(2, 9, 8\)"),
-    (LambdaMixer(8), (2, 9, 8), {"mask": mask(9, 8)}, r"mask must broadcast to .*\(2, 9, 9\), got shape \(9, 8\)"),
+    (
+        LambdaMixer(8),
+        (2, 9, 8),
+        {"mask": mask(9, 8)},
+        r"mask must broadcast to .*\(2, 9, 9\), got shape \(9, 8\)",
+    ),
     (LambdaMixer(8), (2, 9, 8), {"mask": mask(3, 9, 9)}, r"got shape \(3, 9, 9\)"),
     (LambdaMixer(8), (2, 9, 8), {"mask": mask(2, 1, 9, 9)}, r"got shape \(2, 1, 9, 9\)"),
     (LambdaMixer(8), (2, 9, 8), {"mask": torch.ones(9, 9)}, r"mask must be boolean.*float32"),
@@ -85,11 +101,16 @@ FORWARDS = [
         {},
         r"map of size \(6, 7\) is larger than its global table for \(5, 7\); layer.resize\(\(6, 7\)\)",
     ),
-    (LambdaMixer(8, scope=None, size=9), (2, 9, 8), {"context": torch.randn(2, 10, 8)}, r"map of size \(10,\)"),
+    (
+        LambdaMixer(8, scope=None, size=9),
+        (2, 9, 8),
+        {"context": torch.randn(2, 10, 8)},
+        r"map of size \(10,\)",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("layer", "shape", "options", "message"), FORWARDS, ids=lambda v: str(v)[-40:])
+@pytest.mark.parametrize(("layer", "shape", "options", "message"), FORWARDS, ids=[case[-1] for case in FORWARDS])
 def test_forward(layer, shape, options, message):
     with pytest.raises(ValueError, match=message):
         layer(torch.randn(shape), **options)
@@ -105,14 +126,20 @@ OPS = [
     (lambda: normalise_keys(KEYS, "max"), r"key_norm.*'max'"),
     (lambda: Grid((9,), (9,), (4,), (1,), (1,)), r"scope must be odd.*\(4,\)"),
     (lambda: Grid((9,), (3, 3), (3,), (1,), (1,)), r"one entry per axis"),
-    (lambda: position_term(Q, VALUES, torch.randn(5, 3, 1), Grid((9,), (9,), (3,), (1,), (1,))), r"3 rows.*got 5"),
+    (
+        lambda: position_term(Q, VALUES, torch.randn(5, 3, 1), Grid((9,), (9,), (3,), (1,), (1,))),
+        r"3 rows.*got 5",
+    ),
     (lambda: position_term(Q, VALUES, torch.randn(3, 3, 1), Grid((8,), (9,), (3,), (1,), (1,))), r"m=9"),
-    (lambda: position_term(Q, VALUES, torch.randn(3, 3, 1), Relation(torch.full((9, 9), 3))), r"3 rows.*3 to 3"),
+    (
+        lambda: position_term(Q, VALUES, torch.randn(3, 3, 1), Relation(torch.full((9, 9), 3))),
+        r"3 rows.*3 to 3",
+    ),
     (lambda: embedded_position_term(Q, VALUES, torch.randn(9, 8, 3, 1)), r"n=9, m=9.*\(9, 8, 3, 1\)"),
 ]
 
 
-@pytest.mark.parametrize(("call", "message"), OPS, ids=lambda v: v if isinstance(v, str) else "")
+@pytest.mark.parametrize(("call", "message"), OPS, ids=[m for _, m in OPS])
 def test_ops(call, message):
     with pytest.raises(ValueError, match=message):
         call()

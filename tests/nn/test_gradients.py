@@ -5,13 +5,25 @@ entry of all."""
 
 import pytest
 import torch
-from cases import CLASSES, LayerCase
-from compare import SWEEP, randomise
 from torch import nn
 from torch.autograd.gradcheck import GradcheckError, gradcheck
 
+from cases import CLASSES, LayerCase
+from compare import SWEEP, randomise
+
 SMALL = {1: (5,), 2: (2, 3), 3: (2, 2, 3)}
-VARIANTS = ["local", "global", "strided", "content", "padding", "masked", "causal", "strict", "cross", "relation"]
+VARIANTS = [
+    "local",
+    "global",
+    "strided",
+    "content",
+    "padding",
+    "masked",
+    "causal",
+    "strict",
+    "cross",
+    "relation",
+]
 
 
 class Small(LayerCase):

@@ -90,7 +90,13 @@ def test_multiquery_is_a_matrix_of_equal_blocks(b, n, h, k, v, u, seed):
 
 @properties
 @given(
-    st.integers(1, 2), st.data(), st.sampled_from([True, "strict"]), key_norms, st.booleans(), st.booleans(), seeds
+    st.integers(1, 2),
+    st.data(),
+    st.sampled_from([True, "strict"]),
+    key_norms,
+    st.booleans(),
+    st.booleans(),
+    seeds,
 )
 def test_a_causal_layer_does_not_see_the_future(dims, data, causal, key_norm, padded, tokens, seed):
     """Changing what comes later changes nothing, and the gradient with respect to it is exactly zero."""
@@ -117,7 +123,14 @@ def test_a_causal_layer_does_not_see_the_future(dims, data, causal, key_norm, pa
 
 
 @properties
-@given(st.integers(1, 6), st.integers(1, 8), st.sampled_from(["content", "both"]), key_norms, st.booleans(), seeds)
+@given(
+    st.integers(1, 6),
+    st.integers(1, 8),
+    st.sampled_from(["content", "both"]),
+    key_norms,
+    st.booleans(),
+    seeds,
+)
 def test_every_allowed_element_is_used_and_no_other(n, m, terms, key_norm, causal, seed):
     """Row m of the context has a gradient from query n exactly if n may use m."""
     torch.manual_seed(seed)

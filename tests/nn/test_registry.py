@@ -6,9 +6,10 @@ import pickle
 
 import pytest
 import torch
-from cases import CASES, CLASSES, IDS, LayerCase
 
 import lambdanets.nn
+from cases import CASES, CLASSES, IDS, LayerCase
+from compare import error
 from lambdanets import LambdaMixer
 
 every_case = pytest.mark.parametrize("case", CASES, ids=IDS)
@@ -30,7 +31,8 @@ def test_forward_and_backward(case):
     grid = tuple(len(range(0, g, stride)) for g in case.grid)
     assert y.shape == ((3, *grid, 6) if case.layer is LambdaMixer else (3, 6, *grid))
     for name, parameter in layer.named_parameters():
-        assert parameter.grad is not None and parameter.grad.isfinite().all(), name
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
         assert parameter.grad.abs().max() > 0, name
 
 
@@ -56,7 +58,7 @@ def test_layouts_of_the_input_do_not_matter(case):
     spaced = torch.stack([x, x], -1)[..., 0]
     reversed_batch = x.flip(0).contiguous().flip(0)
     for other in (transposed, spaced, reversed_batch):
-        assert torch.allclose(layer(other, **options), expected, atol=1e-6)
+        assert error(layer(other, **options), expected) < 1e-6
 
 
 @every_case
@@ -70,7 +72,7 @@ def test_channels_last_in_is_channels_last_out(case):
     assert expected.is_contiguous()
     y = layer.to(memory_format=memory_format)(x.to(memory_format=memory_format), **options)
     assert y.is_contiguous(memory_format=memory_format)
-    assert torch.allclose(y, expected, atol=1e-6)
+    assert error(y, expected) < 1e-6
 
 
 @every_case
@@ -78,7 +80,7 @@ def test_one_example_equals_its_row_of_a_batch(case):
     layer, (x, options) = case.build().eval(), case.inputs()
     expected = layer(x, **options)[1:2]
     one = {name: o[1:2] if len(o) == len(x) else o for name, o in options.items()}
-    assert torch.allclose(layer(x[1:2], **one), expected, atol=1e-6)
+    assert error(layer(x[1:2], **one), expected) < 1e-6
 
 
 @every_case
@@ -89,7 +91,8 @@ def test_empty_batch(case):
     x = x[:0].requires_grad_()
     y = layer(x, **none)
     y.sum().backward()
-    assert y.shape[0] == 0 and x.grad.shape == x.shape
+    assert y.shape[0] == 0
+    assert x.grad.shape == x.shape
     for name, value in layer.state_dict().items():
         assert torch.equal(value, before[name]), name
 
@@ -101,7 +104,8 @@ def test_builds_and_runs_on_the_meta_device(case):
     with torch.device("meta"):
         layer = case.layer(**case.arguments)
     y = layer(x.to("meta"), **{name: o.to("meta") for name, o in options.items()})
-    assert y.device.type == "meta" and y.shape == expected
+    assert y.device.type == "meta"
+    assert y.shape == expected
 
 
 @every_case
@@ -148,7 +152,7 @@ def run(layer, x, options):
 
 def compare(ours, expected):
     for a, b in zip(ours, expected, strict=True):
-        assert torch.allclose(a, b, rtol=1e-4, atol=1e-5 * max(1.0, b.abs().max().item()))
+        assert error(a, b) < 1e-5
 
 
 @pytest.mark.unchecked
@@ -173,13 +177,13 @@ def test_exports_with_dynamic_batch_and_sizes(case):
         layer, (x,), options, dynamic_shapes=shapes, prefer_deferred_runtime_asserts_over_guards=later
     )
     exported = program.module()
-    assert torch.allclose(exported(x, **options), layer(x, **options), atol=1e-5)
+    assert error(exported(x, **options), layer(x, **options)) < 1e-6
     if not dynamic:
         x, options = case.inputs(b=5)
-        assert torch.allclose(exported(x, **options), layer(x, **options), atol=1e-5)
+        assert error(exported(x, **options), layer(x, **options)) < 1e-6
         return
     smaller = tuple(n if n == 3 else n - 1 for n in case.grid)
     x = case.map(5, 7, smaller)
     if options:
         options["context"] = case.map(5, 4, tuple(n + 3 for n in case.grid))
-    assert torch.allclose(exported(x, **options), layer(x, **options), atol=1e-5)
+    assert error(exported(x, **options), layer(x, **options)) < 1e-6

@@ -65,9 +65,7 @@ def gather_intermediates(
             position = position_lambda(values, widen(table), scene.geometry, positions, pairs)
         if position is not None and position_bias is not None:
             position = position + widen(position_bias)[:, None]
-    return LambdaIntermediates(
-        positions, q, keys, values, content, position, content_output, position_output, output
-    )
+    return LambdaIntermediates(positions, q, keys, values, content, position, content_output, position_output, output)
 
 
 def chosen(at: Sequence[int] | Int[Tensor, "a"] | None, n: int, device: torch.device) -> Int[Tensor, "a"]:

@@ -66,6 +66,7 @@ class LambdaLayer(nn.Module):
 
     dims: ClassVar[int]
     table: RelationTable | None
+    position_bias: nn.Parameter | None
 
     def __init__(
         self,
@@ -242,9 +243,7 @@ class LambdaLayer(nn.Module):
         queries = every(self.stride, queries)
         grid = self._grid(tuple(source.shape[1:-1]), tuple(queries.shape[1:-1]))
         self._check_relation(relation)
-        scene = read_scene(
-            grid, b, mask, relation, has_content=self.key is not None, device=x.device
-        )
+        scene = read_scene(grid, b, mask, relation, has_content=self.key is not None, device=x.device)
         counted = None
         if context is None and scene.usable is not None:
             # A row that no query may use must not reach the statistics of the others' queries either; it still asks
@@ -260,7 +259,11 @@ class LambdaLayer(nn.Module):
         q = normalise(self.query_norm, q, counted, owner)
         values = normalise(self.value_norm, values, scene.usable, owner)
         return _Projected(
-            widen(q).unflatten(-1, (self.h, self.k)), keys, widen(values).unflatten(-1, (self.v, self.u)), scene, dtype
+            widen(q).unflatten(-1, (self.h, self.k)),
+            keys,
+            widen(values).unflatten(-1, (self.v, self.u)),
+            scene,
+            dtype,
         )
 
     def _grid(self, context: tuple[int, ...], queries: tuple[int, ...]) -> Grid:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -32,9 +32,12 @@ def normalise(
     """Apply `norm` to tokens; batch statistics are taken over the `counted` rows, all of them if None."""
     if isinstance(norm, nn.Identity):
         return x
+    assert isinstance(norm, (nn.RMSNorm, _BatchNorm))
     x = x.to(norm.weight.dtype)  # autocast hands over half precision, the norm has its own
-    if not isinstance(norm, _BatchNorm):
-        return norm(x)
+    y: Tensor
+    if isinstance(norm, nn.RMSNorm):
+        y = norm(x)
+        return y
     if x.shape[0] * x.shape[1] == 0:  # no rows, no statistics; the parameters stay in the graph
         return x * norm.weight + norm.bias
     if norm.training:
@@ -43,7 +46,8 @@ def normalise(
         return masked_batch_norm(norm, x, counted.expand(x.shape[:2])[..., None])
     # As rows of a matrix: on maps, torch 2.13's batch norm has a wrong backward on CPU for a single example whose
     # gradient arrives transposed.
-    return norm(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+    y = norm(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+    return y
 
 
 def check_batch(x: Float[Tensor, "b n c"], counted: Bool[Tensor, "#b n"] | None, owner: str) -> None:
@@ -70,14 +74,23 @@ def masked_batch_norm(
     mean = torch.where(counted, x, 0.0).sum((0, 1)) / count.clamp(min=1)
     var = torch.where(counted, x - mean, 0.0).square().sum((0, 1)) / count.clamp(min=1)
     if norm.track_running_stats:
-        with torch.no_grad():
-            norm.num_batches_tracked.add_(1)
-            momentum = 1.0 / norm.num_batches_tracked if norm.momentum is None else norm.momentum
-            share = momentum * (count > 0).to(norm.running_mean.dtype)
-            unbiased = var * (count / (count - 1).clamp(min=1))
-            norm.running_mean.lerp_(mean.to(norm.running_mean.dtype), share)
-            norm.running_var.lerp_(unbiased.to(norm.running_var.dtype), share)
+        unbiased = var * (count / (count - 1).clamp(min=1))
+        update_statistics(norm, mean.detach(), unbiased.detach(), count)
     return (x - mean) * torch.rsqrt(var + norm.eps) * norm.weight + norm.bias
+
+
+def update_statistics(
+    norm: _BatchNorm, mean: Float[Tensor, "c"], var: Float[Tensor, "c"], count: Int[Tensor, ""]
+) -> None:
+    """Move the running statistics towards those of a batch, unless that has counted nothing."""
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    assert norm.num_batches_tracked is not None
+    norm.num_batches_tracked.add_(1)
+    momentum = 1.0 / norm.num_batches_tracked if norm.momentum is None else norm.momentum
+    share = momentum * (count > 0).to(norm.running_mean.dtype)
+    norm.running_mean.lerp_(mean.to(norm.running_mean.dtype), share)
+    norm.running_var.lerp_(var.to(norm.running_var.dtype), share)
 
 
 @contextmanager

@@ -56,9 +56,7 @@ def causal_content(
     return y.flatten(1, 2)[:, :n]
 
 
-def _softmax_weights(
-    keys: Float[Tensor, "b c n k u"], exists: Bool[Tensor, "#b c n 1 1"], _: KeyNorm
-) -> _Weights:
+def _softmax_weights(keys: Float[Tensor, "b c n k u"], exists: Bool[Tensor, "#b c n 1 1"], _: KeyNorm) -> _Weights:
     chunks, chunk = keys.shape[1:3]
     keys = torch.where(exists, keys, -torch.inf)
     with torch.no_grad():  # the result does not depend on the shifts, only its rounding does
@@ -78,9 +76,7 @@ def _softmax_weights(
     return _Weights(inside, own, carry, onto, scale)
 
 
-def _plain_weights(
-    keys: Float[Tensor, "b c n k u"], exists: Bool[Tensor, "#b c n 1 1"], key_norm: KeyNorm
-) -> _Weights:
+def _plain_weights(keys: Float[Tensor, "b c n k u"], exists: Bool[Tensor, "#b c n 1 1"], key_norm: KeyNorm) -> _Weights:
     chunks, chunk = keys.shape[1:3]
     keys = torch.where(exists, keys, 0.0)
     inside = torch.where(_up_to(chunk, keys.device, diagonal=0)[..., None, None], keys[:, :, None], 0.0)

@@ -18,9 +18,8 @@ from lambdanets.ops.plans.dense import contract, over_queries
 from lambdanets.ops.positions import Causal
 from lambdanets.ops.precision import in_full_precision
 
-def content_lambda(
-    keys: Float[Tensor, "b m k u"], values: Float[Tensor, "b m v u"]
-) -> Float[Tensor, "b k v"]:
+
+def content_lambda(keys: Float[Tensor, "b m k u"], values: Float[Tensor, "b m v u"]) -> Float[Tensor, "b k v"]:
     """Eq. 1: the lambda that all positions share, from keys that are already normalised."""
     return torch.einsum("bmku,bmvu->bkv", keys, values)
 

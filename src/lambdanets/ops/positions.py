@@ -21,7 +21,7 @@ Causal = bool | Literal["strict"]
 
 @dataclass(frozen=True)
 class Grid:
-    """Queries and context on grids, and the odd window of offsets that a query sees (all tuples have one entry per axis).
+    """Queries and context on grids, and the odd window of offsets that a query sees; one entry per axis everywhere.
 
     `causal` keeps the offsets that come earlier in raster order, and zero unless it is "strict".
     """
@@ -115,9 +115,7 @@ def past(grid: Grid, at: Int[Tensor, "n"]) -> Bool[Tensor, "n m"]:
     return then < now if grid.causal == "strict" else then <= now
 
 
-def embeddings(
-    table: Float[Tensor, "p k u"], geometry: Geometry, at: Int[Tensor, "n"]
-) -> Float[Tensor, "#b n m k u"]:
+def embeddings(table: Float[Tensor, "p k u"], geometry: Geometry, at: Int[Tensor, "n"]) -> Float[Tensor, "#b n m k u"]:
     """E[n, m] = R[r(n, m)] for the query positions `at`."""
     if isinstance(geometry, Relation):
         index = geometry.index.index_select(-2, at)
@@ -150,9 +148,7 @@ def reachable(grid: Grid, table: Float[Tensor, "p k u"]) -> tuple[Grid, Float[Te
     return replace(grid, scope=scope), window.reshape(math.prod(scope), *table.shape[1:])
 
 
-def resize_table(
-    table: Float[Tensor, "p k u"], old: tuple[int, ...], new: tuple[int, ...]
-) -> Float[Tensor, "q k u"]:
+def resize_table(table: Float[Tensor, "p k u"], old: tuple[int, ...], new: tuple[int, ...]) -> Float[Tensor, "q k u"]:
     """Stretch a table of relative embeddings from scope `old` to scope `new`, linearly along every axis.
 
     Offset zero stays at zero and the outermost offsets stay outermost, as when the map is scaled. A table of the

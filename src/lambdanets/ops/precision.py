@@ -1,4 +1,4 @@
-"""Sums and softmaxes in float32 whatever the caller's dtype, so that float16 and bfloat16 neither overflow nor drift."""
+"""Sums and softmaxes in float32 for half-precision inputs, so that float16 and bfloat16 neither overflow nor drift."""
 
 import functools
 from collections.abc import Callable

@@ -40,9 +40,7 @@ def grid_index(
     return torch.tensor(rows, dtype=torch.long).reshape(shape)
 
 
-def past(
-    context: Sequence[int], queries: Sequence[int], stride: Sequence[int], strict: bool
-) -> Bool[Tensor, "n m"]:
+def past(context: Sequence[int], queries: Sequence[int], stride: Sequence[int], strict: bool) -> Bool[Tensor, "n m"]:
     """Which context positions come before query n, or at it unless `strict`, in raster order."""
     rows = []
     for n in itertools.product(*map(range, queries)):

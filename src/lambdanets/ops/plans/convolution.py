@@ -1,4 +1,4 @@
-"""The lambda convolution (Eq. 3): position lambdas as a convolution of V with R, the value depth folded into the batch."""
+"""The lambda convolution (Eq. 3): position lambdas as a convolution of V with R, the value depth in the batch."""
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -22,7 +22,7 @@ def convolved_lambdas(
     values: Float[Tensor, "b m v u"], table: Float[Tensor, "p k u"], grid: Grid
 ) -> Float[Tensor, "b v k n"]:
     """lp[b,v,k,n] = sum over the window, and u, of R[p,k,u] V[b,m,v,u]; zero padding is E = 0 outside the map."""
-    b, m, v, u = values.shape
+    b, _m, v, u = values.shape
     if not torch.compiler.is_exporting():  # an exported window cannot depend on the size of the map
         grid, table = reachable(grid, table)
     if grid.causal:

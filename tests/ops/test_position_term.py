@@ -1,0 +1,137 @@
+"""Every way to compute the position term equals the oracle; there is more than one, and slices of queries too."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compare import TOLERANCE, assert_close, with_gradients
+from lambdanets.ops import Grid, Relation, embedded_position_term, position_term, reference
+from lambdanets.ops.masks import Allowed
+from lambdanets.ops.plans import dense as dense_module
+from lambdanets.ops.plans.convolution import convolution
+from lambdanets.ops.plans.dense import dense
+
+
+@st.composite
+def grids(draw):
+    dims = draw(st.integers(1, 3))
+
+    def axes(low, high):
+        return draw(st.tuples(*[st.integers(low, high)] * dims))
+
+    longest = {1: 9, 2: 5, 3: 3}[dims]
+    scope = tuple(2 * r + 1 for r in axes(0, 3))
+    causal = draw(st.sampled_from([False, True, "strict"]))
+    return Grid(axes(1, longest), axes(1, longest), scope, axes(1, 3), axes(1, 3), causal)
+
+
+def operands(grid, seed, b=2, h=3, k=2, v=5, u=2):
+    torch.manual_seed(seed)
+    shapes = {"q": (b, grid.n, h, k), "values": (b, grid.m, v, u), "table": (grid.rows, k, u)}
+    return {name: torch.randn(shape, dtype=torch.float64) for name, shape in shapes.items()}
+
+
+def oracle(grid, allowed=None):
+    index = reference.grid_index(grid.context, grid.queries, grid.scope, grid.stride, grid.dilation)
+
+    def run(t):
+        permitted = torch.ones(2, grid.n, grid.m, dtype=torch.bool) if allowed is None else allowed
+        if grid.causal:
+            past = reference.past(grid.context, grid.queries, grid.stride, grid.causal == "strict")
+            permitted = permitted & past
+        lambdas = reference.position_lambda(reference.embeddings(t["table"], index), t["values"], permitted)
+        return reference.apply_lambda(t["q"], lambdas)
+
+    return run
+
+
+PLANS = {
+    "convolution": lambda t, grid: convolution(t["q"], t["values"], t["table"], grid),
+    "dense": lambda t, grid: dense(t["q"], t["values"], t["table"], grid, Allowed()),
+    "position_term": lambda t, grid: position_term(t["q"], t["values"], t["table"], grid),
+}
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@settings(max_examples=200)
+@given(grid=grids(), seed=st.integers(0, 2**16))
+def test_plans_equal_the_oracle(plan, grid, seed):
+    """Queries and context on grids of unrelated sizes, so that windows hang over every edge."""
+    tensors = operands(grid, seed)
+    expected = with_gradients(oracle(grid), tensors)
+    for dtype, tolerance in TOLERANCE.items():
+        cast = {name: t.to(dtype) for name, t in tensors.items()}
+        exact = {name: t.double() for name, t in cast.items()}
+        expected = with_gradients(oracle(grid), exact)
+        assert_close(with_gradients(lambda t: PLANS[plan](t, grid), cast), expected, tolerance)
+
+
+@settings(max_examples=100)
+@given(grid=grids(), seed=st.integers(0, 2**16), per_example=st.booleans())
+def test_given_embeddings_and_relations_equal_the_oracle(grid, seed, per_example):
+    tensors = operands(grid, seed)
+    batch = (2,) if per_example else ()
+    index = torch.randint(grid.rows, (*batch, grid.n, grid.m))
+    mask = torch.rand(2, grid.n, grid.m) < 0.7
+
+    def slow(t):
+        lambdas = reference.position_lambda(reference.embeddings(t["table"], index), t["values"], mask)
+        return reference.apply_lambda(t["q"], lambdas)
+
+    expected = with_gradients(slow, tensors)
+    related = with_gradients(
+        lambda t: position_term(t["q"], t["values"], t["table"], Relation(index), mask=mask), tensors
+    )
+    given_e = with_gradients(
+        lambda t: embedded_position_term(t["q"], t["values"], t["table"][index], mask=mask), tensors
+    )
+    assert_close(related, expected, 1e-10)
+    assert_close(given_e, expected, 1e-10)
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
+def test_slices_of_queries_give_the_same_and_keep_nothing(monkeypatch, masked):
+    """With room for two queries at a time, the result is the same and no tensor of n m numbers is saved."""
+    n = 23
+    grid = Grid((n,), (n,), (5,), (1,), (1,))
+    tensors = operands(grid, seed=0)
+    mask = torch.rand(2, n, n) < 0.7 if masked else torch.ones(1, n, n, dtype=torch.bool)
+    expected = with_gradients(oracle(grid, mask.expand(2, n, n)), tensors)
+    monkeypatch.setattr(dense_module, "LARGEST", 2 * 2 * n * 3 * 2)
+    saved = []
+
+    def run(t):
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x.numel()) or x, lambda x: x):
+            return position_term(t["q"], t["values"], t["table"], grid, mask=mask)
+
+    assert_close(with_gradients(run, tensors), expected, 1e-10)
+    assert max(saved, default=0) < n * n
+
+
+def test_a_large_masked_term_has_bounded_memory():
+    """n m pairs of k numbers would be 2 GB here; the slices stay below 64 MB each."""
+    n = 2880
+    grid = Grid((n,), (n,), (9,), (1,), (1,))
+    torch.manual_seed(0)
+    q, values, table = torch.randn(1, n, 1, 64), torch.randn(1, n, 4, 1), torch.randn(9, 64, 1)
+    mask = torch.ones(n, n, dtype=torch.bool)
+    sizes = []
+    with LargestTensor(sizes):
+        y = position_term(q, values, table, grid, mask=mask)
+    assert max(sizes) <= 2**24
+    assert torch.allclose(y, convolution(q, values, table, grid), atol=1e-4)
+
+
+class LargestTensor(torch.utils._python_dispatch.TorchDispatchMode):
+    """Notes the size of every tensor that an operation makes."""
+
+    def __init__(self, sizes):
+        super().__init__()
+        self.sizes = sizes
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor):
+            self.sizes.append(result.untyped_storage().nbytes() // result.element_size())
+        return result

@@ -1,0 +1,45 @@
+"""The rooms import each other only in the order of CONTRIBUTING.md, and importing the package stays light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import lambdanets
+
+ROOT = Path(lambdanets.__file__).parent
+MAY_IMPORT = {
+    "ops": set(),
+    "nn": {"ops"},
+    "bench": {"nn", "ops"},
+}
+
+
+def imported_rooms(path: Path) -> set[str]:
+    rooms = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names = [f"{node.module}.{a.name}" for a in node.names] if node.module == "lambdanets" else [node.module]
+        rooms |= {name.split(".")[1] for name in names if name and name.startswith("lambdanets.")}
+    return rooms
+
+
+def test_rooms_import_only_what_they_may():
+    rooms = {path.name for path in ROOT.iterdir() if path.is_dir() and (path / "__init__.py").exists()}
+    assert rooms == MAY_IMPORT.keys(), "a new room needs its line in MAY_IMPORT and in CONTRIBUTING.md"
+    for room, allowed in MAY_IMPORT.items():
+        for path in (ROOT / room).rglob("*.py"):
+            assert imported_rooms(path) <= allowed | {room}, path
+
+
+def test_import_needs_torch_and_little_else():
+    """Nothing beside our own modules and jaxtyping's, which imports numpy where it is installed."""
+    program = (
+        "import sys, torch; before = set(sys.modules); import lambdanets; "
+        "print(*sorted({m.split('.')[0] for m in set(sys.modules) - before}))"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    third_party = {m for m in run.stdout.split() if m not in sys.stdlib_module_names and not m.startswith("_")}
+    assert third_party <= {"lambdanets", "jaxtyping", "wadler_lindig", "numpy"}
