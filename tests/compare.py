@@ -100,3 +100,17 @@ def oracle_with_gradients(layer, x, context, *, tokens: bool, mask=None, relatio
         return y.transpose(1, 2).reshape(len(x), -1, *strided)
 
     return with_gradients(run, tensors)
+
+
+class LargestTensor(torch.utils._python_dispatch.TorchDispatchMode):
+    """Notes the size of every tensor that an operation makes."""
+
+    def __init__(self, sizes):
+        super().__init__()
+        self.sizes = sizes
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor):
+            self.sizes.append(result.untyped_storage().nbytes() // result.element_size())
+        return result

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from compare import randomise
 from lambdanets import LambdaLayer1d, LambdaLayer2d, LambdaLayer3d, LambdaMixer
-from lambdanets.ops import reference
+from lambdanets.ops import Grid, reference
 
 LAYERS = {1: LambdaLayer1d, 2: LambdaLayer2d, 3: LambdaLayer3d}
 LONGEST = {1: 11, 2: 5, 3: 3}
@@ -145,3 +145,17 @@ def lambda_cases(draw, causal=None, masked=None) -> Case:
         training=draw(st.booleans(), label="training"),
         seed=seed,
     )
+
+
+@st.composite
+def grids(draw) -> Grid:
+    """Queries and context on grids of unrelated sizes, with any window."""
+    dims = draw(st.integers(1, 3))
+
+    def axes(low, high):
+        return draw(st.tuples(*[st.integers(low, high)] * dims))
+
+    longest = {1: 9, 2: 5, 3: 3}[dims]
+    scope = tuple(2 * r + 1 for r in axes(0, 3))
+    causal = draw(st.sampled_from([False, True, "strict"]))
+    return Grid(axes(1, longest), axes(1, longest), scope, axes(1, 3), axes(1, 3), causal)

@@ -124,6 +124,7 @@ OPS = [
     (lambda: content_term(Q[:, :7], KEYS, VALUES, causal=True), r"n=7, m=9"),
     (lambda: content_term(Q, KEYS, VALUES, mask=mask(8)), r"\(2, 9, 9\), got shape \(8,\)"),
     (lambda: normalise_keys(KEYS, "max"), r"key_norm.*'max'"),
+    (lambda: normalise_keys(KEYS, "softmax", mask(2, 9, 9).tril()), r"allowed of shape \(2, 9, 9\) keys must have 5"),
     (lambda: Grid((9,), (9,), (4,), (1,), (1,)), r"scope must be odd.*\(4,\)"),
     (lambda: Grid((9,), (3, 3), (3,), (1,), (1,)), r"one entry per axis"),
     (

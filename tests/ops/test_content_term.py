@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compare import TOLERANCE, assert_close, with_gradients
+from compare import TOLERANCE, LargestTensor, assert_close, with_gradients
 from lambdanets.ops import content_term, reference
 from lambdanets.ops.causal import causal_content
 
@@ -100,8 +100,6 @@ def test_no_context_at_all(key_norm, options):
 
 def test_time_and_memory_of_the_causal_term_are_linear_in_n():
     """No tensor grows with n squared: at 16 times the length the largest is at most 16 times as large."""
-    from test_position_term import LargestTensor
-
     largest = []
     for n in (512, 8192):
         sizes = []

@@ -5,25 +5,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compare import TOLERANCE, assert_close, with_gradients
+from compare import TOLERANCE, LargestTensor, assert_close, with_gradients
 from lambdanets.ops import Grid, Relation, embedded_position_term, position_term, reference
 from lambdanets.ops.masks import Allowed
 from lambdanets.ops.plans import dense as dense_module
 from lambdanets.ops.plans.convolution import convolution
 from lambdanets.ops.plans.dense import dense
-
-
-@st.composite
-def grids(draw):
-    dims = draw(st.integers(1, 3))
-
-    def axes(low, high):
-        return draw(st.tuples(*[st.integers(low, high)] * dims))
-
-    longest = {1: 9, 2: 5, 3: 3}[dims]
-    scope = tuple(2 * r + 1 for r in axes(0, 3))
-    causal = draw(st.sampled_from([False, True, "strict"]))
-    return Grid(axes(1, longest), axes(1, longest), scope, axes(1, 3), axes(1, 3), causal)
+from strategies import grids
 
 
 def operands(grid, seed, b=2, h=3, k=2, v=5, u=2):
@@ -59,7 +47,6 @@ PLANS = {
 def test_plans_equal_the_oracle(plan, grid, seed):
     """Queries and context on grids of unrelated sizes, so that windows hang over every edge."""
     tensors = operands(grid, seed)
-    expected = with_gradients(oracle(grid), tensors)
     for dtype, tolerance in TOLERANCE.items():
         cast = {name: t.to(dtype) for name, t in tensors.items()}
         exact = {name: t.double() for name, t in cast.items()}
@@ -121,17 +108,3 @@ def test_a_large_masked_term_has_bounded_memory():
         y = position_term(q, values, table, grid, mask=mask)
     assert max(sizes) <= 2**24
     assert torch.allclose(y, convolution(q, values, table, grid), atol=1e-4)
-
-
-class LargestTensor(torch.utils._python_dispatch.TorchDispatchMode):
-    """Notes the size of every tensor that an operation makes."""
-
-    def __init__(self, sizes):
-        super().__init__()
-        self.sizes = sizes
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        if isinstance(result, torch.Tensor):
-            self.sizes.append(result.untyped_storage().nbytes() // result.element_size())
-        return result

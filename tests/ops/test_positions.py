@@ -3,10 +3,10 @@
 import pytest
 import torch
 from hypothesis import given, settings
-from test_position_term import grids
 
 from lambdanets.ops import Grid, reference, relative_index, resize_table
 from lambdanets.ops.positions import past, reachable
+from strategies import grids
 
 
 @settings(max_examples=200)

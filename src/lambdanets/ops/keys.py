@@ -21,6 +21,11 @@ def normalise_keys(
     if key_norm not in ("softmax", "l2", "none"):
         raise ValueError(f'key_norm must be "softmax", "l2" or "none", got {key_norm!r}')
     if allowed is not None:
+        if keys.ndim != allowed.ndim + 2:
+            raise ValueError(
+                f"keys normalised once cannot serve queries that may use different positions: for allowed of shape "
+                f"{tuple(allowed.shape)} keys must have {allowed.ndim + 2} axes, got shape {tuple(keys.shape)}"
+            )
         allowed = allowed[..., None, None]
     if key_norm == "softmax":
         if allowed is None:
