@@ -75,10 +75,10 @@ def accuracy(network: nn.Module, split: Split) -> float:
 
 
 def train(network: nn.Module, data: Split, test: Split, epochs: int, seconds: float) -> History:
-    """Cosine schedule over `epochs`, or fewer when the time is up; the mean loss and test accuracy of each."""
+    """One cycle of the learning rate over `epochs`, cut short when the time is up; each epoch's loss and accuracy."""
     images, labels = data
     batch = 64
-    optimiser = torch.optim.AdamW(network.parameters(), lr=3e-3, weight_decay=0.05)
+    optimiser = torch.optim.AdamW(network.parameters(), weight_decay=0.05)
     steps = epochs * -(-len(labels) // batch)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=3e-3, total_steps=steps)
     history: History = []

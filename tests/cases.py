@@ -10,10 +10,10 @@ import torch
 
 from lambdanets import LambdaLayer1d, LambdaLayer2d, LambdaLayer3d, LambdaMixer
 
-GRIDS = {LambdaLayer1d: (11,), LambdaMixer: (11,), LambdaLayer2d: (5, 7), LambdaLayer3d: (3, 4, 5)}
+GRIDS = {LambdaLayer1d: (11,), LambdaMixer: (11,), LambdaLayer2d: (5, 7), LambdaLayer3d: (3, 5, 4)}
 CLASSES = list(GRIDS)
-WIDTH, OUT = 7, 6
-BASE = {"d_in": WIDTH, "d_out": OUT, "k": 3, "h": 2, "scope": 3}
+WIDTH, OUT = 13, 10
+BASE = {"d_in": WIDTH, "d_out": OUT, "k": 7, "h": 2, "scope": 3}
 
 # What changes against BASE, and what forward gets beside x.
 VARIANTS = {

@@ -66,7 +66,7 @@ def main() -> None:
             build(fingerprint)
         except subprocess.CalledProcessError as error:
             command = " ".join(map(str, error.cmd))
-            sys.exit(f"set-up failed: `{command}` ended with {error.returncode}; mend the cause and run make again")
+            sys.exit(f"set-up failed: `{command}` ended with {error.returncode}; fix the cause and run make again")
 
 
 if __name__ == "__main__":

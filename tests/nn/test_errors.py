@@ -24,6 +24,10 @@ CONSTRUCTORS = [
     (dict(d_in=8, scope=-3), r"scope=-3"),
     (dict(d_in=8, scope=None), r"scope=None.*size=None"),
     (dict(d_in=8, size=(7,)), r"size=\(7,\)"),
+    (dict(d_in=8, scope="7"), r"scope='7'"),
+    (dict(d_in=8, scope=None, size=7, dilation=2), r"scope=None, dilation=\(2, 2\)"),
+    (dict(d_in=8, terms="content", scope=4), r"scope=\(4, 4\)"),
+    (dict(d_in=8, scope=None, size=12, table=LambdaLayer2d(8).table), r"scope=\(23, 23\).*size=\(12, 12\)"),
     (dict(d_in=8, size=0), r"size=0"),
     (dict(d_in=8, stride=0), r"stride=0"),
     (dict(d_in=8, stride=(1, 2, 1)), r"stride=\(1, 2, 1\)"),
@@ -93,6 +97,7 @@ FORWARDS = [
     (LambdaMixer(8, relations=5), (2, 9, 8), {}, r"relation=None, relations=5"),
     (LambdaMixer(8, relations=5), (2, 9, 8), {"relation": torch.zeros(9, 8).long()}, r"got \(9, 8\)"),
     (LambdaMixer(8, relations=5), (2, 9, 8), {"relation": torch.zeros(9, 9)}, r"integer index.*float32"),
+    (LambdaMixer(8, relations=5), (2, 9, 8), {"relation": mask(9, 9)}, r"integer index.*bool"),
     (LambdaMixer(8, relations=5), (2, 9, 8), {"relation": torch.full((9, 9), 5)}, r"5 rows.*from 5 to 5"),
     (LambdaMixer(8, relations=5), (2, 9, 8), {"relation": torch.full((9, 9), -1)}, r"from -1 to -1"),
     (
@@ -125,7 +130,8 @@ OPS = [
     (lambda: content_term(Q, KEYS, VALUES, mask=mask(8)), r"\(2, 9, 9\), got shape \(8,\)"),
     (lambda: normalise_keys(KEYS, "max"), r"key_norm.*'max'"),
     (lambda: normalise_keys(KEYS, "softmax", mask(2, 9, 9).tril()), r"allowed of shape \(2, 9, 9\) keys must have 5"),
-    (lambda: Grid((9,), (9,), (4,), (1,), (1,)), r"scope must be odd.*\(4,\)"),
+    (lambda: Grid((9,), (9,), (4,), (1,), (1,)), r"scope must be positive and odd.*\(4,\)"),
+    (lambda: Grid((9,), (9,), (3,), (1,), (0,)), r"stride and dilation must be positive, got \(1,\) and \(0,\)"),
     (lambda: Grid((9,), (3, 3), (3,), (1,), (1,)), r"one entry per axis"),
     (
         lambda: position_term(Q, VALUES, torch.randn(5, 3, 1), Grid((9,), (9,), (3,), (1,), (1,))),

@@ -8,22 +8,10 @@ import torch
 from torch import nn
 from torch.autograd.gradcheck import GradcheckError, gradcheck
 
-from cases import CLASSES, LayerCase
+from cases import CLASSES, VARIANTS, LayerCase
 from compare import SWEEP, randomise
 
 SMALL = {1: (5,), 2: (2, 3), 3: (2, 2, 3)}
-VARIANTS = [
-    "local",
-    "global",
-    "strided",
-    "content",
-    "padding",
-    "masked",
-    "causal",
-    "strict",
-    "cross",
-    "relation",
-]
 
 
 class Small(LayerCase):
@@ -83,7 +71,7 @@ def test_gradcheck(layer, variant, b, training, arrival):
 
 def test_the_fault_of_torch_that_the_layers_stay_clear_of():
     """On maps, a single example and a transposed gradient, torch 2.13's batch norm is wrong: when this test fails,
-    torch is mended and `normalise` need not reshape to rows for it."""
+    torch is fixed and `normalise` need not reshape to rows for it."""
     norm = nn.BatchNorm2d(2, affine=False).double().eval()
     x = torch.randn(1, 2, 2, 2, dtype=torch.float64, requires_grad=True)
     with pytest.raises(GradcheckError):

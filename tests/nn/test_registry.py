@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import lambdanets.nn
-from cases import CASES, CLASSES, IDS, LayerCase
+from cases import CASES, CLASSES, IDS, OUT, WIDTH, LayerCase
 from compare import error
 from lambdanets import LambdaMixer
 
@@ -29,7 +29,7 @@ def test_forward_and_backward(case):
     y.square().mean().backward()
     stride = case.arguments.get("stride", 1)
     grid = tuple(len(range(0, g, stride)) for g in case.grid)
-    assert y.shape == ((3, *grid, 6) if case.layer is LambdaMixer else (3, 6, *grid))
+    assert y.shape == ((3, *grid, OUT) if case.layer is LambdaMixer else (3, OUT, *grid))
     for name, parameter in layer.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
@@ -113,7 +113,7 @@ def test_float64_and_half(case):
     layer, (x, options) = case.build().eval(), case.inputs()
     exact = layer.double()(x.double(), **cast(options, torch.float64))
     for dtype, tolerance in ((torch.float32, 1e-5), (torch.float16, 0.02), (torch.bfloat16, 0.1)):
-        y = layer.to(dtype)(x.to(dtype), **cast(options, dtype))
+        y = case.build().eval().to(dtype)(x.to(dtype), **cast(options, dtype))
         assert y.dtype == dtype
         assert ((y.double() - exact).abs().max() / exact.abs().max()).item() < tolerance
 
@@ -183,7 +183,7 @@ def test_exports_with_dynamic_batch_and_sizes(case):
         assert error(exported(x, **options), layer(x, **options)) < 1e-6
         return
     smaller = tuple(n if n == 3 else n - 1 for n in case.grid)
-    x = case.map(5, 7, smaller)
+    x = case.map(5, WIDTH, smaller)
     if options:
         options["context"] = case.map(5, 4, tuple(n + 3 for n in case.grid))
     assert error(exported(x, **options), layer(x, **options)) < 1e-6

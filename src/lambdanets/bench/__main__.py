@@ -33,7 +33,7 @@ def main() -> None:
     console.print(
         f"b = {BATCH}, k = 16, h = 4, scope 23, float32, {torch.get_num_threads()} threads, "
         f"torch {torch.__version__}, {platform.processor() or platform.machine()}; best of {ROUNDS}, taking turns; "
-        "error is that of the lambda layer against the oracle on a 7x7 map",
+        "error is that of the lambda layer against the oracle at 7 positions of the map",
     )
 
 

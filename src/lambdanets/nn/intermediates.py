@@ -8,14 +8,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lambdanets.nn.scene import Scene
+from lambdanets.ops.content import content_lambda
 from lambdanets.ops.keys import KeyNorm, normalise_keys
-from lambdanets.ops.lambdas import content_lambda
 from lambdanets.ops.masks import drop_unusable
 from lambdanets.ops.position import position_lambda
 from lambdanets.ops.precision import widen, without_autocast
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LambdaIntermediates:
     """The named intermediates of one forward pass; those of a term that the layer does not have are None.
 

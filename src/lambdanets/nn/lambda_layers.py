@@ -7,22 +7,23 @@ X are the queries' positions, C the context: X itself unless another is given. S
 """
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal, NamedTuple
+from contextlib import nullcontext
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
-from lambdanets.nn.arguments import make_table, one_of, per_axis, positive
+from lambdanets.nn.arguments import one_of, per_axis, positive, window
 from lambdanets.nn.intermediates import LambdaIntermediates, gather_intermediates
 from lambdanets.nn.norms import Norm, frozen_statistics, make_norm, normalise
 from lambdanets.nn.scene import Scene, read_scene
-from lambdanets.nn.tables import RelationTable, RelativeTable
+from lambdanets.nn.tables import RelationTable, RelativeTable, make_table, shared_table
+from lambdanets.ops.content import content_term
+from lambdanets.ops.geometry import Causal, Grid
 from lambdanets.ops.keys import KeyNorm
-from lambdanets.ops.lambdas import content_term
 from lambdanets.ops.masks import drop_unusable
 from lambdanets.ops.position import position_bias_term, position_term
-from lambdanets.ops.positions import Causal, Grid
 from lambdanets.ops.precision import widen
 
 Size = int | Sequence[int]
@@ -37,6 +38,16 @@ class _Projected(NamedTuple):
     values: Float[Tensor, "b m v u"]
     scene: Scene
     dtype: torch.dtype  # of the projections, and so of the output
+
+
+class Projection(nn.Linear):
+    """A linear map without bias that starts from a normal of std d^-1/2, d the width of its input."""
+
+    def __init__(self, d_in: int, d_out: int) -> None:
+        super().__init__(d_in, d_out, bias=False)
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.weight, std=self.in_features**-0.5)
 
 
 class LambdaLayer(nn.Module):
@@ -92,14 +103,16 @@ class LambdaLayer(nn.Module):
     ) -> None:
         super().__init__()
         owner = type(self).__name__
+        if not hasattr(self, "dims"):
+            raise TypeError("LambdaLayer is what LambdaLayer1d, 2d, 3d and LambdaMixer share; use one of those")
         d_out = d_in if d_out is None else d_out
         d_context = d_in if d_context is None else d_context
         positive(owner, d_in=d_in, d_out=d_out, d_context=d_context, k=k, h=h, u=u)
         if d_out % h:
             raise ValueError(f"{owner}: d_out must be divisible by h, got d_out={d_out}, h={h}")
-        one_of(owner, terms=(terms, ("both", "content", "position")))
-        one_of(owner, key_norm=(key_norm, ("softmax", "l2", "none")))
-        one_of(owner, norm=(norm, ("auto", "batch", "rms", "none")))
+        one_of(owner, terms=(terms, get_args(Terms)))
+        one_of(owner, key_norm=(key_norm, get_args(KeyNorm)))
+        one_of(owner, norm=(norm, ("auto", *get_args(Norm))))
         one_of(owner, causal=(causal, (False, True, "strict")))
         if causal and norm == "batch":
             raise ValueError(
@@ -117,26 +130,25 @@ class LambdaLayer(nn.Module):
         self.terms, self.key_norm, self.causal, self.relations = terms, key_norm, causal, relations
         self.norm: Norm = norm if norm != "auto" else "rms" if causal else "batch"
 
-        self.query = nn.Linear(d_in, h * k, bias=False)
-        self.key = None if terms == "position" else nn.Linear(d_context, k * u, bias=False)
-        self.value = nn.Linear(d_context, self.v * u, bias=False)
+        self.query = Projection(d_in, h * k)
+        self.key = None if terms == "position" else Projection(d_context, k * u)
+        self.value = Projection(d_context, self.v * u)
         self.query_norm = make_norm(self.norm, h * k)
         self.value_norm = make_norm(self.norm, self.v * u)
+        scopes = window(owner, self.dims, scope)
+        sizes = None if size is None else per_axis(owner, self.dims, size=size)
         self.table = None
         if terms != "content":
-            window = None if scope is None else per_axis(owner, self.dims, scope=scope)
-            extent = None if size is None else per_axis(owner, self.dims, size=size)
-            self.table = make_table(
-                owner, k, u, window, extent, self.dilation, relations=relations, shared=table, std=table_std
-            )
+            # A table that only describes what to share needs no memory.
+            with nullcontext() if table is None else torch.device("meta"):
+                own = make_table(owner, k, u, scopes, sizes, self.dilation, relations=relations, std=table_std)
+            self.table = own if table is None else shared_table(owner, table, own)
         self.register_parameter("position_bias", nn.Parameter(torch.zeros(k)) if position_bias else None)
-        self.reset_projections()
 
-    def reset_projections(self) -> None:
-        """Start projections from a normal of std d^-1/2, d the width of what they project."""
-        for projection in (self.query, self.key, self.value):
-            if projection is not None:
-                nn.init.normal_(projection.weight, std=projection.in_features**-0.5)
+    def reset_parameters(self) -> None:
+        """Start the parameters that are this layer's own; projections, norms and table start theirs."""
+        if self.position_bias is not None:
+            nn.init.zeros_(self.position_bias)
 
     def resize(self, size: Size) -> None:
         """Fit the table to maps of `size` by interpolation; layers that share the table follow.
@@ -240,30 +252,28 @@ class LambdaLayer(nn.Module):
             raise ValueError(
                 f"{type(self).__name__}: x and context must have the same batch, got b={b} and {source.shape[0]}"
             )
+        tokens = source.flatten(1, -2).contiguous()  # once, not again in each projection
         queries = every(self.stride, queries)
         grid = self._grid(tuple(source.shape[1:-1]), tuple(queries.shape[1:-1]))
         self._check_relation(relation)
         scene = read_scene(grid, b, mask, relation, has_content=self.key is not None, device=x.device)
+        asking = tokens if context is None and max(self.stride) == 1 else queries.flatten(1, -2)
         counted = None
         if context is None and scene.usable is not None:
-            # A row that no query may use must not reach the statistics of the others' queries either; it still asks
-            # its own, with zeros for what is not finite.
-            counted = every(self.stride, scene.usable.unflatten(1, grid.context))
-            queries = queries.masked_fill(~counted[..., None] & ~queries.isfinite(), 0.0)
-            counted = counted.flatten(1)
-        tokens = drop_unusable(source.flatten(1, -2), scene.usable)
-        q, values = self.query(queries.flatten(1, -2)), self.value(tokens)
-        keys = None if self.key is None else widen(self.key(tokens)).unflatten(-1, (self.k, self.u))
-        dtype = q.dtype
+            # A row that no query may use stays out of the statistics of the queries too. Its own query is still
+            # answered, with zeros for whatever in it is not finite.
+            counted = every(self.stride, scene.usable.unflatten(1, grid.context)).flatten(1)
+            asking = asking.masked_fill(~counted[..., None] & ~asking.isfinite(), 0.0)
+        tokens = drop_unusable(tokens, scene.usable)
         owner = type(self).__name__
-        q = normalise(self.query_norm, q, counted, owner)
-        values = normalise(self.value_norm, values, scene.usable, owner)
+        q, values = self.query(asking), self.value(tokens)
+        keys = None if self.key is None else widen(self.key(tokens)).unflatten(-1, (self.k, self.u))
         return _Projected(
-            widen(q).unflatten(-1, (self.h, self.k)),
+            widen(normalise(self.query_norm, q, counted, owner)).unflatten(-1, (self.h, self.k)),
             keys,
-            widen(values).unflatten(-1, (self.v, self.u)),
+            widen(normalise(self.value_norm, values, scene.usable, owner)).unflatten(-1, (self.v, self.u)),
             scene,
-            dtype,
+            q.dtype,
         )
 
     def _grid(self, context: tuple[int, ...], queries: tuple[int, ...]) -> Grid:

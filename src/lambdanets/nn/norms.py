@@ -30,12 +30,10 @@ def normalise(
     norm: nn.Module, x: Float[Tensor, "b n c"], counted: Bool[Tensor, "#b n"] | None, owner: str
 ) -> Float[Tensor, "b n c"]:
     """Apply `norm` to tokens; batch statistics are taken over the `counted` rows, all of them if None."""
-    if isinstance(norm, nn.Identity):
-        return x
-    assert isinstance(norm, (nn.RMSNorm, _BatchNorm))
-    x = x.to(norm.weight.dtype)  # autocast hands over half precision, the norm has its own
     y: Tensor
-    if isinstance(norm, nn.RMSNorm):
+    for parameter in norm.parameters():
+        x = x.to(parameter.dtype)  # autocast hands over half precision, the norm has its own
+    if not isinstance(norm, _BatchNorm):
         y = norm(x)
         return y
     if x.shape[0] * x.shape[1] == 0:  # no rows, no statistics; the parameters stay in the graph
@@ -53,7 +51,8 @@ def normalise(
 def check_batch(x: Float[Tensor, "b n c"], counted: Bool[Tensor, "#b n"] | None, owner: str) -> None:
     """One value has no variance; torch raises on it, and so does this, naming the layer."""
     values = x.shape[0] * x.shape[1]
-    if counted is not None and not torch.compiler.is_compiling() and x.device.type != "meta":
+    if counted is not None and not torch.compiler.is_compiling() and x.device.type == "cpu":
+        # On other devices the count would wait for them.
         values = int(counted.expand(x.shape[:2]).sum())
     if values == 1:
         raise ValueError(
@@ -86,9 +85,10 @@ def update_statistics(
     assert norm.running_mean is not None
     assert norm.running_var is not None
     assert norm.num_batches_tracked is not None
-    norm.num_batches_tracked.add_(1)
-    momentum = 1.0 / norm.num_batches_tracked if norm.momentum is None else norm.momentum
-    share = momentum * (count > 0).to(norm.running_mean.dtype)
+    some = count > 0
+    norm.num_batches_tracked.add_(some)
+    momentum = 1.0 / norm.num_batches_tracked.clamp(min=1) if norm.momentum is None else norm.momentum
+    share = momentum * some.to(norm.running_mean.dtype)
     norm.running_mean.lerp_(mean.to(norm.running_mean.dtype), share)
     norm.running_var.lerp_(var.to(norm.running_var.dtype), share)
 

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from lambdanets.ops.geometry import Geometry, Grid, Relation, past
 from lambdanets.ops.masks import Allowed, read_mask
-from lambdanets.ops.positions import Geometry, Grid, Relation, past
 
 
 class Scene(NamedTuple):

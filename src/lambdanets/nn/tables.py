@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lambdanets.ops.positions import resize_table
+from lambdanets.nn.arguments import positive
+from lambdanets.ops.geometry import resize_table
 
 
 class RelationTable(nn.Module):
@@ -19,6 +20,11 @@ class RelationTable(nn.Module):
         self.k, self.u, self.std = k, u, std
         self.weight = nn.Parameter(torch.empty(relations, k, u))
         self.reset_parameters()
+
+    @property
+    def geometry(self) -> tuple[object, ...]:
+        """What two layers must agree on to share a table."""
+        return tuple(self.weight.shape)
 
     def reset_parameters(self) -> None:
         nn.init.normal_(self.weight, std=self.std)
@@ -48,6 +54,10 @@ class RelativeTable(RelationTable):
         self.wanted, self.size, self.scope = scope, size, window
 
     @property
+    def geometry(self) -> tuple[object, ...]:
+        return (self.scope, self.k, self.u, self.size if self.is_global else None)
+
+    @property
     def is_global(self) -> bool:
         """Does it promise a row for every offset of its maps?"""
         return self.wanted is None
@@ -65,6 +75,42 @@ class RelativeTable(RelationTable):
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, scope={self.wanted}, size={self.size}"
+
+
+def make_table(
+    owner: str,
+    k: int,
+    u: int,
+    scope: tuple[int, ...] | None,
+    size: tuple[int, ...] | None,
+    dilation: tuple[int, ...],
+    *,
+    relations: int | None,
+    std: float,
+) -> RelationTable:
+    """The table of embeddings that a layer's arguments describe."""
+    if relations is not None:
+        positive(owner, relations=relations)
+        if size is not None or max(dilation) > 1:
+            raise ValueError(
+                f"{owner}: relations are not offsets of a grid and exclude size and dilation, "
+                f"got relations={relations}, size={size}, dilation={dilation}"
+            )
+        return RelationTable(k, u, relations=relations, std=std)
+    if scope is None and size is None:
+        raise ValueError(f"{owner}: scope=None is global and needs size, the largest map, got size=None")
+    if scope is None and max(dilation) > 1:
+        raise ValueError(f"{owner}: a global scope has no window to dilate, got scope=None, dilation={dilation}")
+    return RelativeTable(k, u, scope=scope, size=size, std=std)
+
+
+def shared_table(owner: str, shared: object, own: RelationTable) -> RelationTable:
+    """The shared table, if it is the like of the one that the layer would have made for itself."""
+    if not isinstance(shared, RelationTable):
+        raise ValueError(f"{owner}: table must be the `table` of another layer, got a {type(shared).__name__}")
+    if type(shared) is not type(own) or shared.geometry != own.geometry:
+        raise ValueError(f"{owner}: the shared table is {shared}, but the arguments ask for {own}")
+    return shared
 
 
 def covered(scope: tuple[int, ...] | None, size: tuple[int, ...] | None) -> tuple[int, ...]:

@@ -5,10 +5,10 @@ b batch, n query positions, m context positions, h queries sharing a lambda, k q
 u intra-depth, p rows of a table of relative embeddings.
 """
 
+from lambdanets.ops.content import apply_lambda, content_lambda, content_term
+from lambdanets.ops.geometry import Grid, Relation, embeddings, relative_index, resize_table
 from lambdanets.ops.keys import normalise_keys
-from lambdanets.ops.lambdas import apply_lambda, content_lambda, content_term
 from lambdanets.ops.position import embedded_position_term, position_lambda, position_term
-from lambdanets.ops.positions import Grid, Relation, embeddings, relative_index, resize_table
 
 __all__ = [
     "Grid",

@@ -1,8 +1,9 @@
-"""The causal content term in time and memory linear in n: Eq. 5 with m <= n as running sums.
+"""The causal content term: Eq. 5 with m <= n as running sums, without a table of all pairs.
 
-For each (k, u) the keys up to n are weighted by exp(K[m] - s[n]) / Z[n] with s the running maximum: one shift for the
-whole sequence would turn early queries into 0/0 when later keys are much larger. Positions are cut into chunks. Pairs
-inside a chunk are weighted one by one; all that comes before a chunk is one carried sum of (k, u, v) numbers.
+For each (k, u) the softmax weighs key m for query n by exp(K[m] - s[n]) / Z[n], s the largest key up to n: one shift
+for the whole sequence would turn early queries into 0/0 when later keys are much larger. L2 does the same with
+K[m] / s[n]. Positions are cut into chunks. Pairs inside a chunk are weighed one by one; what comes before a chunk is
+one carried sum of (k, u, v) numbers, combined from the chunks' own in log2(chunks) steps.
 """
 
 from typing import NamedTuple
@@ -19,13 +20,13 @@ CHUNK = 32
 
 
 class _Weights(NamedTuple):
-    """How much key m counts, as products that never leave float32's range (c, d chunks; n, m inside a chunk)."""
+    """How much key m counts for query n, in factors that stay in float range (c chunks; n, m inside a chunk)."""
 
-    inside: Float[Tensor, "b c #n m k u"]  # of key m for query n of its own chunk, zero for later keys
-    own: Float[Tensor, "b c m k u"]  # of key m in the sum of its chunk
-    carry: Float[Tensor, "#b c d #k #u"]  # of chunk d in what chunk c receives, zero unless d < c
-    onto: Float[Tensor, "#b c #n #k #u"]  # of what chunk c receives for its query n
-    scale: Float[Tensor, "#b c n k u"]  # of everything for query n: the normalisation of the keys
+    inside: Float[Tensor, "b c n m k u"]  # of key m for query n of its own chunk, zero for later keys
+    own: Float[Tensor, "b c m k u"]  # of key m in the sum over its chunk
+    decay: list[Float[Tensor, "b ..."]]  # of what stands 1, 2, 4, ... chunks before
+    onto: Float[Tensor, "b c n k u"]  # of all that came before chunk c for its query n
+    scale: Float[Tensor, "b c n k u"]  # of everything for query n: the normalisation of the keys
 
 
 def causal_content(
@@ -44,57 +45,56 @@ def causal_content(
     if strict:  # before n is up to n in a context that comes one step later
         keys, values, exists = _delayed(keys), _delayed(values), _delayed(exists)
     q, keys, values, exists = (_in_chunks(x, chunk) for x in (q, keys, values, exists))
-    weigh = _softmax_weights if key_norm == "softmax" else _plain_weights
-    w = weigh(keys, exists[..., None, None], key_norm)
+    w = _weigh(keys, exists[..., None, None], key_norm)
 
     scaled = q[..., None] * w.scale[:, :, :, None]
     scores = torch.einsum("bcnhku,bcnmku->bcnhmu", scaled, w.inside)
     y = torch.einsum("bcnhmu,bcmvu->bcnhv", scores, values)
-    sums = torch.einsum("bcmku,bcmvu->bckuv", w.own, values)
-    received = torch.einsum("bcdku,bdkuv->bckuv", w.carry, sums)
+    received = _received(torch.einsum("bcmku,bcmvu->bckuv", w.own, values), [d[..., None] for d in w.decay])
     y = y + torch.einsum("bcnhku,bckuv->bcnhv", scaled * w.onto[:, :, :, None], received)
     return y.flatten(1, 2)[:, :n]
 
 
-def _softmax_weights(keys: Float[Tensor, "b c n k u"], exists: Bool[Tensor, "#b c n 1 1"], _: KeyNorm) -> _Weights:
+def _weigh(keys: Float[Tensor, "b c n k u"], exists: Bool[Tensor, "#b c n 1 1"], key_norm: KeyNorm) -> _Weights:
     chunks, chunk = keys.shape[1:3]
-    keys = torch.where(exists, keys, -torch.inf)
-    with torch.no_grad():  # the result does not depend on the shifts, only its rounding does
-        running = keys.flatten(1, 2).cummax(1).values.reshape_as(keys)
-        top = running[:, :, -1]  # the largest key up to the end of a chunk
-        earlier = torch.cat([torch.full_like(top[:, :1], -torch.inf), top], 1)[:, :chunks]
-        shift, limit = _finite(running), _finite(earlier)
-    seen = _up_to(chunk, keys.device, diagonal=0)[..., None, None]
-    inside = torch.exp(torch.where(seen, keys[:, :, None] - shift[:, :, :, None], -torch.inf))
-    own = torch.exp(keys - _finite(top)[:, :, None])
-    before = _up_to(chunks, keys.device, diagonal=-1)[..., None, None]
-    carry = torch.exp(torch.where(before, top[:, None] - limit[:, :, None], -torch.inf))
-    onto = torch.exp(earlier[:, :, None] - shift)
-    total = inside.sum(3) + onto * torch.einsum("bcdku,bdku->bcku", carry, own.sum(2))[:, :, None]
-    some = total > 0
-    scale = torch.where(some, 1.0 / torch.where(some, total, 1.0), 0.0)
-    return _Weights(inside, own, carry, onto, scale)
+    # A key's level is what the running maximum is taken of; a key that does not exist has the lowest.
+    lowest = -torch.inf if key_norm == "softmax" else 0.0
+    keys = torch.where(exists, keys, lowest)
+    with torch.no_grad():  # the result does not depend on the levels, only its rounding does
+        level = {"softmax": keys, "l2": keys.abs(), "none": torch.ones_like(keys)}[key_norm]
+        running = level.flatten(1, 2).cummax(1).values.reshape_as(level)
+        top = running[:, :, -1]  # up to the end of a chunk
+        earlier = torch.cat([torch.full_like(top[:, :1], lowest), top], 1)[:, :chunks]  # up to its beginning
 
+    def relative(x: Float[Tensor, "..."], to: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        to = torch.where(to == lowest, float(key_norm != "softmax"), to)  # where nothing exists, all is zero anyway
+        return torch.exp(x - to) if key_norm == "softmax" else x / to
 
-def _plain_weights(keys: Float[Tensor, "b c n k u"], exists: Bool[Tensor, "#b c n 1 1"], key_norm: KeyNorm) -> _Weights:
-    chunks, chunk = keys.shape[1:3]
-    keys = torch.where(exists, keys, 0.0)
-    inside = torch.where(_up_to(chunk, keys.device, diagonal=0)[..., None, None], keys[:, :, None], 0.0)
-    carry = _up_to(chunks, keys.device, diagonal=-1)[None, ..., None, None].to(keys.dtype)
-    ones = torch.ones_like(keys)
+    seen = torch.ones(chunk, chunk, dtype=torch.bool, device=keys.device).tril()[..., None, None]
+    inside = relative(torch.where(seen, keys[:, :, None], lowest), running[:, :, :, None])
+    own = relative(keys, top[:, :, None])
+    steps = [2**i for i in range(max(chunks - 1, 0).bit_length())]
+    decay = [relative(top[:, :-step], top[:, step:]) for step in steps]
+    onto = relative(earlier[:, :, None], running)
     if key_norm == "none":
-        return _Weights(inside, keys, carry, ones, ones)
-    length = keys.square().flatten(1, 2).cumsum(1).reshape_as(keys)
-    return _Weights(inside, keys, carry, ones, inverse_root(length))
+        return _Weights(inside, own, decay, onto, torch.ones_like(onto))
+    # The norm is 1 for the sum of the weights, 2 for the root of the sum of their squares.
+    power = 1 if key_norm == "softmax" else 2
+    received = _received(own.pow(power).sum(2), [d.pow(power) for d in decay])
+    total = inside.pow(power).sum(3) + onto.pow(power) * received[:, :, None]
+    some = total > 0
+    scale = inverse_root(total) if power == 2 else torch.where(some, 1.0 / torch.where(some, total, 1.0), 0.0)
+    return _Weights(inside, own, decay, onto, scale)
 
 
-def _up_to(size: int, device: torch.device, diagonal: int) -> Bool[Tensor, "n m"]:
-    return torch.ones(size, size, dtype=torch.bool, device=device).tril(diagonal)
+def _received(sums: Float[Tensor, "b c *s"], decay: list[Float[Tensor, "b ..."]]) -> Float[Tensor, "b c *s"]:
+    """What each chunk receives of all before it, relative to the level at its beginning.
 
-
-def _finite(shift: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-    """Where no key exists yet there is nothing to shift."""
-    return torch.where(shift == -torch.inf, 0.0, shift)
+    After the step of length 2^i, a chunk holds the sum over the last 2^(i + 1) chunks up to itself.
+    """
+    for i, factor in enumerate(decay):
+        sums = torch.cat([sums[:, : 2**i], sums[:, 2**i :] + factor * sums[:, : -(2**i)]], 1)
+    return _delayed(sums)
 
 
 def _delayed(x: Shaped[Tensor, "b n *c"]) -> Shaped[Tensor, "b n *c"]:

@@ -11,9 +11,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Allowed:
-    """What a mask permits: `rows` that exist for all queries alike, or `pairs`; at most one of them is set."""
+    """What a mask permits: `rows` that all queries may use, or `pairs` if they differ; at most one of them is set."""
 
     rows: Bool[Tensor, "#b m"] | None = None
     pairs: Bool[Tensor, "#b n m"] | None = None

@@ -3,19 +3,25 @@
     lp[b, n, k, v] = sum_{m,u} E[n,m,k,u] V[b,m,v,u]
     Y[b, n, h, v]  = sum_k Q[b,n,h,k] lp[b,n,k,v]
 
-There is nothing non-linear between Q, E and V, so any order of contraction gives the same Y. Lambdas are materialised
-only by `position_lambda`, for those who want to look at them.
+There is nothing non-linear between Q, E and V, so any order of contraction gives the same Y: `plans` has several.
+`position_lambda` is for those who want to look at the lambdas.
 """
+
+import math
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from lambdanets.ops.geometry import Geometry, Grid, Relation, embeddings, reachable_scope
 from lambdanets.ops.masks import Allowed, drop_unusable, read_mask
+from lambdanets.ops.pairs import contract, over_queries
 from lambdanets.ops.plans.convolution import convolution
-from lambdanets.ops.plans.dense import contract, dense, over_queries
-from lambdanets.ops.positions import Geometry, Grid, Relation, embeddings, reachable
+from lambdanets.ops.plans.dense import dense
 from lambdanets.ops.precision import in_full_precision
+
+# Multiplies that take as long as gathering one number of E and scattering its gradient, measured on a CPU.
+GATHER = 100
 
 
 @in_full_precision
@@ -34,7 +40,7 @@ def position_term(
         mask: which context a query may use, True = may use, broadcastable to (b, n, m).
 
     >>> q, values, table = torch.randn(2, 35, 4, 16), torch.randn(2, 35, 3, 1), torch.randn(9, 16, 1)
-    >>> grid = Grid(context=(5, 7), queries=(5, 7), scope=(3, 3), stride=(1, 1), dilation=(1, 1))
+    >>> grid = Grid.of((5, 7), scope=3)
     >>> position_term(q, values, table, grid).shape
     torch.Size([2, 35, 4, 3])
     """
@@ -94,16 +100,19 @@ def position_lambda(
 def prefers_convolution(
     q: Float[Tensor, "b n h k"], values: Float[Tensor, "b m v u"], grid: Grid, allowed: Allowed
 ) -> bool:
-    """Fewer multiplies per query: k v for each offset of the window, or h (k + v) for each context position?"""
+    """Which is cheaper per query: k v multiplies for each offset of the window, or h (k + v) for each context position
+    and the gathering of its k u embeddings, which examples share?"""
     if allowed.pairs is not None:
         return False
     if torch.compiler.is_exporting():  # the choice cannot depend on a size that may be symbolic
         return True
     if q.numel() == 0 or values.numel() == 0:  # torch refuses to convolve an empty map
         return False
-    h, k, v = q.shape[2], q.shape[3], values.shape[2]
-    window = reachable(grid, values.new_empty(grid.rows, 0, 0))[0].rows
-    return window * k * v <= grid.m * h * (k + v)
+    b, _, h, k = q.shape
+    v = values.shape[2]
+    by_convolution = b * math.prod(reachable_scope(grid)) * k * v
+    by_pairs = b * grid.m * h * (k + v) + GATHER * grid.m * k
+    return by_convolution <= by_pairs
 
 
 def check_geometry(
@@ -125,12 +134,10 @@ def check_geometry(
 
 def check_relation(index: Int[Tensor, "... n m"], b: int, n: int, m: int, p: int) -> None:
     """A relation index has a row of the table for every pair."""
-    if index.is_floating_point() or index.dtype == torch.bool:
-        raise ValueError(f"relation must be an integer index, got dtype={index.dtype}")
     if tuple(index.shape) not in ((n, m), (b, n, m), (1, n, m)):
         raise ValueError(f"relation must be (n, m) = {(n, m)} or (b, n, m) = {(b, n, m)}, got {tuple(index.shape)}")
-    if torch.compiler.is_compiling() or index.device.type == "meta" or index.numel() == 0:
-        return
-    low, high = int(index.min()), int(index.max())
+    if torch.compiler.is_compiling() or index.device.type != "cpu" or index.numel() == 0:
+        return  # elsewhere the look would wait for the device
+    low, high = (int(x) for x in index.aminmax())
     if low < 0 or high >= p:
         raise ValueError(f"relation must index the {p} rows of the table, got values from {low} to {high}")

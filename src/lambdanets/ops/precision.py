@@ -3,17 +3,20 @@
 import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
-def widen(x: Tensor) -> Tensor:
-    """Half-precision floats as float32; anything else as it is."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+def widen(x: T) -> T:
+    """Half-precision tensors as float32; anything else as it is."""
+    if isinstance(x, Tensor) and x.dtype in (torch.float16, torch.bfloat16):
+        return cast(T, x.float())
+    return x
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
@@ -24,14 +27,13 @@ def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
 
 
 def in_full_precision(term: Callable[P, Tensor]) -> Callable[P, Tensor]:
-    """Evaluate `term` on widened tensors with autocast off; the answer has the dtype of the first tensor."""
+    """Evaluate `term(q, ...)` on widened tensors with autocast off; the answer has the dtype of q."""
 
     @functools.wraps(term)
     def wide(*args: P.args, **kwargs: P.kwargs) -> Tensor:
-        first = args[0]
-        assert isinstance(first, Tensor)
-        with without_autocast(first.device):
-            widened = [widen(a) if isinstance(a, Tensor) else a for a in args]
-            return term(*widened, **kwargs).to(first.dtype)  # type: ignore[arg-type]
+        q = cast(Tensor, args[0] if args else kwargs["q"])
+        with without_autocast(q.device):
+            y = term(*map(widen, args), **{name: widen(x) for name, x in kwargs.items()})  # type: ignore[arg-type]
+            return y.to(q.dtype)
 
     return wide

@@ -6,6 +6,7 @@ query on its own. Sizes of a dozen positions are what it is for.
 """
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -36,7 +37,7 @@ def grid_index(
                 p = p * r + along
             row.append(p)
         rows.append(row)
-    shape = (_product(queries), _product(context))
+    shape = (math.prod(queries), math.prod(context))
     return torch.tensor(rows, dtype=torch.long).reshape(shape)
 
 
@@ -46,7 +47,7 @@ def past(context: Sequence[int], queries: Sequence[int], stride: Sequence[int], 
     for n in itertools.product(*map(range, queries)):
         now = tuple(s * i for s, i in zip(stride, n, strict=True))
         rows.append([m < now if strict else m <= now for m in itertools.product(*map(range, context))])
-    return torch.tensor(rows, dtype=torch.bool).reshape(_product(queries), _product(context))
+    return torch.tensor(rows, dtype=torch.bool).reshape(math.prod(queries), math.prod(context))
 
 
 def embeddings(table: Float[Tensor, "p k u"], index: Int[Tensor, "*i n m"]) -> Float[Tensor, "*i n m k u"]:
@@ -150,9 +151,9 @@ def lambda_layer(
     context_tokens = x if context is None else context
     context_size = size if context_size is None else context_size
     strided = [len(range(0, n, s)) for n, s in zip(size, stride, strict=True)]
-    every = torch.arange(_product(size)).reshape(*size)
+    every = torch.arange(math.prod(size)).reshape(*size)
     taken = every[tuple(slice(None, None, s) for s in stride)].flatten()
-    n, m = _product(strided), _product(context_size)
+    n, m = math.prod(strided), math.prod(context_size)
 
     allowed = torch.ones(b, n, m, dtype=torch.bool)
     if mask is not None:
@@ -186,10 +187,6 @@ def lambda_layer(
         if "position_bias" in weights:
             lambdas = lambdas + weights["position_bias"][:, None]
     return apply_lambda(q, lambdas).reshape(b, n, -1)
-
-
-def _product(sizes: Sequence[int]) -> int:
-    return int(torch.tensor(list(sizes), dtype=torch.long).prod())
 
 
 def _under(prefix: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

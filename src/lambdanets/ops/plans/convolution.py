@@ -5,7 +5,7 @@ import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Float
 from torch import Tensor
 
-from lambdanets.ops.positions import Grid, past_rows, reachable
+from lambdanets.ops.geometry import Grid, past_rows, reachable
 
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
@@ -31,16 +31,21 @@ def convolved_lambdas(
     maps = values.permute(0, 2, 3, 1).reshape(b * v, u, *grid.context)
     kernel = table.permute(1, 2, 0).reshape(table.shape[1], u, *grid.scope)
     convolve = CONVOLUTIONS[len(grid.scope)]
-    lambdas = convolve(F.pad(maps, padding(grid)), kernel, stride=grid.stride, dilation=grid.dilation)
+    margins = padding(grid)
+    if all(before == after for before, after in margins):
+        inside = tuple(before for before, _ in margins)
+        lambdas = convolve(maps, kernel, stride=grid.stride, dilation=grid.dilation, padding=inside)
+    else:  # a copy, but windows that hang over the edges unevenly have no other way
+        flat = [margin for axis in reversed(margins) for margin in axis]
+        lambdas = convolve(F.pad(maps, flat), kernel, stride=grid.stride, dilation=grid.dilation)
     return lambdas.reshape(b, v, table.shape[1], grid.n)
 
 
-def padding(grid: Grid) -> list[int]:
-    """What F.pad must add, or with a negative number cut, so that exactly the queries' windows fit."""
-    pads: list[int] = []
+def padding(grid: Grid) -> list[tuple[int, int]]:
+    """Per axis, how many zeros before and after the map make exactly the queries' windows fit; negative ones cut."""
+    margins = []
     axes = zip(grid.context, grid.queries, grid.scope, grid.stride, grid.dilation, strict=True)
     for m, n, r, s, d in axes:
         before = d * (r - 1) // 2
-        after = s * (n - 1) + before - (m - 1)
-        pads = [before, after, *pads]
-    return pads
+        margins.append((before, s * (n - 1) + before - (m - 1)))
+    return margins

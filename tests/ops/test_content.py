@@ -107,3 +107,21 @@ def test_time_and_memory_of_the_causal_term_are_linear_in_n():
             content_term(*operands(1, n, n, k=4, dtype=torch.float32).values(), causal=True)
         largest.append(max(sizes))
     assert largest[1] <= 16 * largest[0]
+
+
+def test_tensors_can_be_given_by_name_and_in_half_precision():
+    tensors = operands(2, 5, 5, dtype=torch.float16)
+    y = content_term(**tensors)
+    assert y.dtype == torch.float16
+    assert torch.equal(y, content_term(*tensors.values()))
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e25])
+@pytest.mark.parametrize("kind", ["all", "rows", "pairs", "causal", "strict", "causal pairs"])
+def test_l2_norms_of_extreme_keys(kind, scale):
+    """Squares that float32 cannot hold: L2 does not depend on the unit of the keys."""
+    tensors = operands(2, 70, 70, dtype=torch.float32)
+    _, options = permitted(kind, 70)
+    expected = content_term(**tensors, key_norm="l2", **options)
+    tensors["keys"] *= scale
+    assert torch.allclose(content_term(**tensors, key_norm="l2", **options), expected, atol=1e-4)

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from compare import TOLERANCE, LargestTensor, assert_close, with_gradients
 from lambdanets.ops import Grid, Relation, embedded_position_term, position_term, reference
+from lambdanets.ops import pairs as pairs_module
 from lambdanets.ops.masks import Allowed
-from lambdanets.ops.plans import dense as dense_module
 from lambdanets.ops.plans.convolution import convolution
 from lambdanets.ops.plans.dense import dense
 from strategies import grids
@@ -85,7 +85,7 @@ def test_slices_of_queries_give_the_same_and_keep_nothing(monkeypatch, masked):
     tensors = operands(grid, seed=0)
     mask = torch.rand(2, n, n) < 0.7 if masked else torch.ones(1, n, n, dtype=torch.bool)
     expected = with_gradients(oracle(grid, mask.expand(2, n, n)), tensors)
-    monkeypatch.setattr(dense_module, "LARGEST", 2 * 2 * n * 3 * 2)
+    monkeypatch.setattr(pairs_module, "LARGEST", 2 * 2 * n * 3 * 2)
     saved = []
 
     def run(t):

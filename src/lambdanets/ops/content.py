@@ -12,10 +12,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lambdanets.ops.causal import causal_content
+from lambdanets.ops.geometry import Causal
 from lambdanets.ops.keys import KeyNorm, normalise_keys
 from lambdanets.ops.masks import drop_unusable, read_mask
-from lambdanets.ops.plans.dense import contract, over_queries
-from lambdanets.ops.positions import Causal
+from lambdanets.ops.pairs import contract, over_queries
 from lambdanets.ops.precision import in_full_precision
 
 

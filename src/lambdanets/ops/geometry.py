@@ -1,4 +1,4 @@
-"""Where positions stand relative to each other: r(n, m) on grids, for given relations, and tables that grow.
+"""Where positions stand relative to each other: r(n, m) on grids and for given relations, and resized tables.
 
 A grid of queries looks at a grid of context positions. Per axis, output position n at stride s and context position m
 are `m - s n` apart; the table of relative embeddings R has `scope` rows per axis, the middle one for offset zero, so
@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -37,8 +38,34 @@ class Grid:
         axes = {len(t) for t in (self.context, self.queries, self.scope, self.stride, self.dilation)}
         if len(axes) != 1:
             raise ValueError(f"every tuple of a Grid needs one entry per axis, got {self}")
-        if any(r % 2 == 0 for r in self.scope):
-            raise ValueError(f"scope must be odd on every axis, got {self.scope}")
+        if any(r < 1 or r % 2 == 0 for r in self.scope):
+            raise ValueError(f"scope must be positive and odd on every axis, got {self.scope}")
+        if min(*self.stride, *self.dilation) < 1:
+            raise ValueError(f"stride and dilation must be positive, got {self.stride} and {self.dilation}")
+
+    @classmethod
+    def of(
+        cls,
+        size: tuple[int, ...],
+        *,
+        scope: int | tuple[int, ...],
+        stride: int | tuple[int, ...] = 1,
+        dilation: int | tuple[int, ...] = 1,
+        causal: Causal = False,
+    ) -> "Grid":
+        """A map that is its own context; a single number stands for every axis.
+
+        >>> Grid.of((5, 7), scope=3, stride=2).queries
+        (3, 4)
+        """
+        window, step, spacing = (x if isinstance(x, tuple) else (x,) * len(size) for x in (scope, stride, dilation))
+        queries = tuple(-(-n // s) for n, s in zip(size, step, strict=True))
+        return cls(size, queries, window, step, spacing, causal)
+
+    @property
+    def is_shared(self) -> bool:
+        """Do all examples have the same E?"""
+        return True
 
     @property
     def n(self) -> int:
@@ -54,11 +81,20 @@ class Grid:
         return math.prod(self.scope)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Relation:
     """A general relation: `index[n, m]`, or one per example, names the row of the table."""
 
     index: Int[Tensor, "... n m"]
+
+    def __post_init__(self) -> None:
+        if self.index.is_floating_point() or self.index.is_complex() or self.index.dtype == torch.bool:
+            raise ValueError(f"relation must be an integer index, got dtype={self.index.dtype}")
+
+    @property
+    def is_shared(self) -> bool:
+        """Do all examples have the same E?"""
+        return self.index.ndim == 2 or self.index.shape[0] == 1
 
 
 Geometry = Grid | Relation
@@ -76,8 +112,7 @@ def coordinates(size: tuple[int, ...], flat: Int[Tensor, "n"]) -> list[Int[Tenso
 def relative_index(grid: Grid, at: Int[Tensor, "n"]) -> Int[Tensor, "n m"]:
     """r(n, m) for the query positions `at`, -1 where the pair is out of scope.
 
-    >>> grid = Grid(context=(4,), queries=(4,), scope=(3,), stride=(1,), dilation=(1,))
-    >>> relative_index(grid, torch.arange(4)).tolist()
+    >>> relative_index(Grid.of((4,), scope=3), torch.arange(4)).tolist()
     [[1, 2, -1, -1], [0, 1, 2, -1], [-1, 0, 1, 2], [-1, -1, 0, 1]]
     """
     queries = coordinates(grid.queries, at)
@@ -125,21 +160,23 @@ def embeddings(table: Float[Tensor, "p k u"], geometry: Geometry, at: Int[Tensor
         index = torch.where(index < 0, geometry.rows, index)
         table = torch.cat([table, table.new_zeros(1, *table.shape[1:])])
     index = index if index.ndim == 3 else index[None]
-    return table[index]
+    embedded: Tensor = F.embedding(index.long(), table.flatten(1)).unflatten(-1, table.shape[1:])
+    return embedded
+
+
+def reachable_scope(grid: Grid) -> tuple[int, ...]:
+    """The window cut to the offsets that exist on the grid's maps.
+
+    >>> reachable_scope(Grid.of((3, 5), scope=7))
+    (5, 7)
+    """
+    axes = zip(grid.scope, grid.context, grid.queries, grid.stride, grid.dilation, strict=True)
+    return tuple(min(r, 2 * (max(m - 1, s * (n - 1), 0) // d) + 1) for r, m, n, s, d in axes)
 
 
 def reachable(grid: Grid, table: Float[Tensor, "p k u"]) -> tuple[Grid, Float[Tensor, "q k u"]]:
-    """The same grid with the window cut to the offsets that exist on its maps, and those rows of the table.
-
-    >>> grid = Grid(context=(3,), queries=(3,), scope=(23,), stride=(1,), dilation=(1,))
-    >>> reachable(grid, torch.zeros(23, 16, 1))[0].scope
-    (5,)
-    """
-    furthest = (
-        max(m - 1, s * (n - 1), 0) // d
-        for m, n, s, d in zip(grid.context, grid.queries, grid.stride, grid.dilation, strict=True)
-    )
-    scope = tuple(min(r, 2 * f + 1) for r, f in zip(grid.scope, furthest, strict=True))
+    """The same grid with its reachable window, and the rows of the table that are left."""
+    scope = reachable_scope(grid)
     if scope == grid.scope:
         return grid, table
     window = table.reshape(*grid.scope, *table.shape[1:])

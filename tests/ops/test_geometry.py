@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 
 from lambdanets.ops import Grid, reference, relative_index, resize_table
-from lambdanets.ops.positions import past, reachable
+from lambdanets.ops.geometry import past, reachable
 from strategies import grids
 
 

@@ -1,0 +1,46 @@
+"""Every (query, context) pair, query first: Y = (q . E) V, some queries at a time.
+
+For what has no structure to use: masks that differ between queries, general relations, given embeddings. More queries
+than fit are evaluated in slices, each computed again in the backward pass, so that memory grows with m, not with n m.
+"""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+# Elements of the largest tensor of a slice, 64 MB in float32: large enough to keep the matrix products busy, small
+# beside the activations of a network.
+LARGEST = 2**24
+
+
+def contract(
+    q: Float[Tensor, "b n h k"],
+    embedded: Float[Tensor, "#b n m k u"],
+    values: Float[Tensor, "b m v u"],
+    pairs: Bool[Tensor, "#b n m"] | None = None,
+) -> Float[Tensor, "b n h v"]:
+    """Y[b,n,h,v] = sum over m, u of (sum_k Q[b,n,h,k] E[n,m,k,u]) P[n,m] V[b,m,v,u]."""
+    if embedded.shape[0] == 1:
+        scores = torch.einsum("bnhk,nmku->bnhmu", q, embedded[0])
+    else:
+        scores = torch.einsum("bnhk,bnmku->bnhmu", q, embedded)
+    if pairs is not None:
+        scores = scores.masked_fill(~pairs[:, :, None, :, None], 0.0)
+    return torch.einsum("bnhmu,bmvu->bnhv", scores, values)
+
+
+def over_queries(
+    some_queries: Callable[[slice], Float[Tensor, "b c h v"]], n: int, per_query: int
+) -> Float[Tensor, "b n h v"]:
+    """Evaluate `some_queries` on slices of the n queries; `per_query` is the size of one query's largest intermediate.
+
+    An exported program has one slice: how many there are would depend on a size that may be symbolic.
+    """
+    at_once = max(1, LARGEST // max(per_query, 1))
+    if torch.compiler.is_exporting() or n <= at_once:
+        return some_queries(slice(0, n))
+    parts = [slice(start, min(start + at_once, n)) for start in range(0, n, at_once)]
+    return torch.cat([checkpoint(some_queries, part, use_reentrant=False) for part in parts], dim=1)
