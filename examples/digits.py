@@ -102,6 +102,8 @@ def train(network: nn.Module, data: Split, test: Split, epochs: int, seconds: fl
                 schedule.step()
                 losses.append(loss.item())
                 progress.advance(task)
+                if time.monotonic() - started > seconds:
+                    break
             history.append((sum(losses) / len(losses), accuracy(network, test)))
             state = f"epoch {epoch + 1}/{epochs}  loss {history[-1][0]:.3f}  test accuracy {history[-1][1]:.1%}"
             progress.update(task, state=state)
@@ -151,7 +153,7 @@ def draw_predictions(network: nn.Module, test: Split, path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=25)
-    parser.add_argument("--seconds", type=float, default=80, help="end training after the epoch that passes this")
+    parser.add_argument("--seconds", type=float, default=75, help="end training after this time")
     parser.add_argument("--out", type=Path, default=Path("runs/digits"))
     options = parser.parse_args()
     if options.epochs < 1:

@@ -44,16 +44,17 @@ class LayerCase:
     variant: str
     arguments: dict = field(init=False)
     forward: dict = field(init=False)
+    grid: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.grid = self.first_grid()
         settings = BASE | VARIANTS[self.variant]
         self.forward = {name: settings.pop(name, None) for name in ("context", "mask", "relation")}
         if settings.get("size") == "grid":
             settings["size"] = tuple(n + 1 for n in self.grid)
         self.arguments = settings
 
-    @property
-    def grid(self) -> tuple[int, ...]:
+    def first_grid(self) -> tuple[int, ...]:
         return GRIDS[self.layer]
 
     @property

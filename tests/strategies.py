@@ -12,7 +12,7 @@ from lambdanets import LambdaLayer1d, LambdaLayer2d, LambdaLayer3d, LambdaMixer
 from lambdanets.ops import Grid, reference
 
 LAYERS = {1: LambdaLayer1d, 2: LambdaLayer2d, 3: LambdaLayer3d}
-LONGEST = {1: 11, 2: 5, 3: 3}
+LONGEST = {1: 40, 2: 6, 3: 3}
 
 
 @dataclass
@@ -68,13 +68,14 @@ class Case:
 def lambda_cases(draw, causal=None, masked=None) -> Case:
     dims = draw(st.integers(1, 3), label="dims")
     tokens = dims == 1 and draw(st.booleans(), label="tokens")
-    sizes = st.tuples(*[st.integers(1, LONGEST[dims])] * dims)
+    # Small enough for edges to matter, or long enough for several chunks of running sums.
+    sizes = st.one_of([st.tuples(*[st.integers(1, most)] * dims) for most in (3, LONGEST[dims])])
     steps = st.one_of(st.just((1,) * dims), st.tuples(*[st.integers(1, 3)] * dims))
     size, stride = draw(sizes, label="size"), draw(steps, label="stride")
     context_size = draw(st.none() | sizes, label="context size")
     queries = tuple(len(range(0, n, s)) for n, s in zip(size, stride, strict=True))
     seen = size if context_size is None else context_size
-    b, n, m = draw(st.integers(1, 3), label="b"), math.prod(queries), math.prod(seen)
+    b, n, m = draw(st.integers(1, 5), label="b"), math.prod(queries), math.prod(seen)
 
     causal = draw(st.sampled_from([False, False, True, "strict"]), label="causal") if causal is None else causal
     norm = draw(st.sampled_from(["auto", "rms", "none"] + ([] if causal else ["batch"])), label="norm")

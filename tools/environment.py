@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import venv
@@ -42,6 +43,7 @@ def pip_install(*arguments: str) -> None:
 
 def build(fingerprint: str) -> None:
     print("setting up .venv (about a minute, once)", flush=True)
+    FINGERPRINT.unlink(missing_ok=True)  # first, so that no half-removed environment looks finished
     shutil.rmtree(VENV, ignore_errors=True)
     venv.create(VENV, with_pip=True)
     # The build backend comes from the constraints too, not from a build environment of its own.
@@ -58,12 +60,16 @@ def main() -> None:
     fingerprint = wanted_fingerprint()
     if is_ready(fingerprint):
         return
+    # Ended by a signal, take pip along: an orphan would go on writing into .venv.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with (ROOT / ".venv.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if is_ready(fingerprint):
             return
         try:
             build(fingerprint)
+        except KeyboardInterrupt:
+            sys.exit(130)
         except subprocess.CalledProcessError as error:
             command = " ".join(map(str, error.cmd))
             sys.exit(f"set-up failed: `{command}` ended with {error.returncode}; fix the cause and run make again")

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from lambdanets import LambdaLayer1d, LambdaLayer2d, LambdaLayer3d, LambdaMixer
+from lambdanets.nn import LambdaLayer
 from lambdanets.ops import Grid, Relation, content_term, embedded_position_term, normalise_keys, position_term
 
 pytestmark = pytest.mark.unchecked
@@ -41,6 +42,8 @@ CONSTRUCTORS = [
     (dict(d_in=8, causal=True, norm="batch"), r"norm=\"batch\".*causal=True"),
     (dict(d_in=8, causal="strict", norm="batch"), r"causal='strict'"),
     (dict(d_in=8, relations=0), r"relations=0"),
+    (dict(d_in=8, position_bias="no"), r"position_bias='no'"),
+    (dict(d_in=8, table_std=-1), r"table_std=-1"),
     (dict(d_in=8, relations=5, size=7), r"relations=5, size=\(7, 7\)"),
     (dict(d_in=8, relations=5, dilation=2), r"dilation=\(2, 2\)"),
     (dict(d_in=8, terms="content", position_bias=True), r"position_bias.*terms='content'"),
@@ -92,12 +95,13 @@ FORWARDS = [
     ),
     (LambdaMixer(8), (2, 9, 8), {"mask": mask(3, 9, 9)}, r"got shape \(3, 9, 9\)"),
     (LambdaMixer(8), (2, 9, 8), {"mask": mask(2, 1, 9, 9)}, r"got shape \(2, 1, 9, 9\)"),
-    (LambdaMixer(8), (2, 9, 8), {"mask": torch.ones(9, 9)}, r"mask must be boolean.*float32"),
+    (LambdaMixer(8), (2, 9, 8), {"mask": torch.ones(9, 9)}, r"mask must be a boolean tensor.*float32"),
+    (LambdaMixer(8), (2, 9, 8), {"mask": [True] * 9}, r"mask must be a boolean tensor.*list"),
     (LambdaMixer(8), (2, 9, 8), {"relation": torch.zeros(9, 9).long()}, r"relation=\(9, 9\), relations=None"),
     (LambdaMixer(8, relations=5), (2, 9, 8), {}, r"relation=None, relations=5"),
     (LambdaMixer(8, relations=5), (2, 9, 8), {"relation": torch.zeros(9, 8).long()}, r"got \(9, 8\)"),
-    (LambdaMixer(8, relations=5), (2, 9, 8), {"relation": torch.zeros(9, 9)}, r"integer index.*float32"),
-    (LambdaMixer(8, relations=5), (2, 9, 8), {"relation": mask(9, 9)}, r"integer index.*bool"),
+    (LambdaMixer(8, relations=5), (2, 9, 8), {"relation": torch.zeros(9, 9)}, r"tensor of integers.*float32"),
+    (LambdaMixer(8, relations=5), (2, 9, 8), {"relation": mask(9, 9)}, r"tensor of integers.*bool"),
     (LambdaMixer(8, relations=5), (2, 9, 8), {"relation": torch.full((9, 9), 5)}, r"5 rows.*from 5 to 5"),
     (LambdaMixer(8, relations=5), (2, 9, 8), {"relation": torch.full((9, 9), -1)}, r"from -1 to -1"),
     (
@@ -161,3 +165,7 @@ def test_the_rest_of_a_layer():
         LambdaMixer(8).resize(0)
     with pytest.raises(ValueError, match=r"at must hold positions from 0 to n - 1 = 8, got \[3, 9\]"):
         LambdaMixer(8).intermediates(torch.randn(2, 9, 8), at=[3, 9])
+    with pytest.raises(ValueError, match=r"at must hold positions as integers, got torch\.bool"):
+        LambdaMixer(8).intermediates(torch.randn(2, 9, 8), at=torch.ones(9) > 0)
+    with pytest.raises(TypeError, match="use one of those"):
+        LambdaLayer(8)

@@ -184,3 +184,32 @@ def test_one_value_per_channel_raises_in_training_and_names_the_layer():
     with pytest.raises(ValueError, match=r"LambdaMixer.*more than one value.*1 of them usable"):
         LambdaMixer(8)(torch.randn(1, 6, 8), mask=one)
     assert module.eval()(torch.randn(1, 8, 1, 1)).isfinite().all()
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_the_last_token_of_a_strictly_causal_layer_is_no_context(bad):
+    """No query may use it; others' outputs and every gradient are those of any other number there."""
+    module = LambdaMixer(8, k=3, causal="strict")
+    x = torch.randn(2, 9, 8)
+    spoilt = x.clone()
+    spoilt[:, -1] = bad
+    weights = list(module.parameters())
+    clean, ours = (module(t)[:, :-1] for t in (x, spoilt))
+    assert torch.equal(ours, clean)
+    for a, b in zip(*(torch.autograd.grad(y.square().sum(), weights) for y in (ours, clean)), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_replaced_norms_are_called_as_they_are():
+    module = LambdaMixer(8, k=3)
+    module.query_norm, module.value_norm = torch.nn.LayerNorm(12), torch.nn.BatchNorm1d(2, affine=False)
+    assert module(torch.randn(2, 9, 8), mask=torch.rand(2, 1, 9) < 0.9).isfinite().all()
+    assert module(torch.randn(0, 9, 8)).shape == (0, 9, 8)
+
+
+def test_sync_batch_norm_works_but_not_with_a_mask():
+    module = torch.nn.SyncBatchNorm.convert_sync_batchnorm(LambdaMixer(8)).eval()
+    assert isinstance(module.query_norm, torch.nn.SyncBatchNorm)
+    assert module(torch.randn(2, 9, 8)).isfinite().all()
+    with pytest.raises(ValueError, match="LambdaMixer: SyncBatchNorm cannot leave rows out"):
+        module.train()(torch.randn(2, 9, 8), mask=torch.ones(9, dtype=torch.bool))

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lambdanets import LambdaLayer1d, LambdaLayer2d, LambdaLayer3d, LambdaMixer
-from lambdanets.ops import Grid, apply_lambda, content_term, position_lambda, position_term
+from lambdanets.ops import Grid, apply_lambda, content_term, position_lambda, position_term, reference
 
 LAYERS = {1: LambdaLayer1d, 2: LambdaLayer2d, 3: LambdaLayer3d}
 small = st.integers(1, 4)
@@ -96,35 +96,36 @@ def test_multiquery_is_a_matrix_of_equal_blocks(b, n, h, k, v, u, seed):
 
 
 @properties
-@given(
-    st.integers(1, 2),
-    st.data(),
-    st.sampled_from([True, "strict"]),
-    key_norms,
-    st.booleans(),
-    st.booleans(),
-    seeds,
-)
-def test_a_causal_layer_does_not_see_the_future(dims, data, causal, key_norm, padded, tokens, seed):
-    """Changing what comes later changes nothing, and the gradient with respect to it is exactly zero."""
-    size = data.draw(st.tuples(*[st.integers(1, 70 if dims == 1 else 7)] * dims), label="size")
+@given(st.integers(1, 3), st.data(), st.sampled_from([True, "strict"]), key_norms, seeds)
+def test_a_causal_layer_does_not_see_the_future(dims, data, causal, key_norm, seed):
+    """Changing what comes later, all of it or one token, changes nothing, and its gradient is exactly zero."""
+    size = data.draw(st.tuples(*[st.integers(1, {1: 70, 2: 7, 3: 4}[dims])] * dims), label="size")
+    terms = data.draw(st.sampled_from(["both", "content", "position"]), label="terms")
+    norm = data.draw(st.sampled_from(["auto", "none"]), label="norm")
+    layer = LambdaMixer if dims == 1 and data.draw(st.booleans(), label="tokens") else LAYERS[dims]
     torch.manual_seed(seed)
-    layer = LambdaMixer if tokens and dims == 1 else LAYERS[dims]
-    module = layer(4, k=2, h=2, u=2, scope=5, causal=causal, key_norm=key_norm)
     n = torch.Size(size).numel()
+    related = terms != "content" and data.draw(st.booleans(), label="related")
+    geometry = {"relations": 5} if related else {"scope": 5, "dilation": data.draw(st.integers(1, 2), label="dilation")}
+    module = layer(4, k=2, h=2, u=2, causal=causal, key_norm=key_norm, terms=terms, norm=norm, **geometry)
+    shape = data.draw(st.sampled_from([None, (2, 1, n), (n, n)]), label="mask")
+    options = {"mask": None if shape is None else torch.rand(shape) < 0.8}
+    if related:
+        options["relation"] = torch.randint(5, (n, n))
     t = data.draw(st.integers(0, n - 1), label="t")
-    mask = torch.rand(2, 1, n) < 0.8 if padded else None
+    last = data.draw(st.integers(t + 1, n), label="last changed")
+    scale = data.draw(st.sampled_from([1.0, 100.0, 1e15]), label="scale")
 
-    def at_t(flat):
+    def up_to_t(flat):
         x = flat if layer is LambdaMixer else flat.transpose(1, 2).reshape(2, 4, *size)
-        y = module(x, mask=mask)
+        y = module(x, **options)
         return (y if layer is LambdaMixer else y.flatten(2).transpose(1, 2))[:, : t + 1]
 
     x = torch.randn(2, n, 4, requires_grad=True)
-    y = at_t(x)
-    later = x.detach().clone()
-    later[:, t + 1 :] = 100 * torch.randn(2, n - t - 1, 4)
-    assert (at_t(later) - y).abs().max() <= 1e-6
+    y = up_to_t(x)
+    changed = x.detach().clone()
+    changed[:, t + 1 : last + 1] = scale * torch.randn(2, len(range(n)[t + 1 : last + 1]), 4)
+    assert (up_to_t(changed) - y).abs().max() <= 1e-6
     gradient = torch.autograd.grad(y.square().sum(), x)[0]
     assert (gradient[:, t + 1 :] == 0).all()
 
@@ -149,3 +150,30 @@ def test_every_allowed_element_is_used_and_no_other(n, m, terms, key_norm, causa
     for query in range(n):
         gradient = torch.autograd.grad(y[:, query].square().sum(), context, retain_graph=True)[0]
         assert torch.equal(gradient.abs().amax(-1) > 0, allowed[:, query])
+
+
+@properties
+@given(st.integers(1, 3), st.data(), seeds)
+def test_a_position_term_uses_exactly_its_window(dims, data, seed):
+    """Local, dilated, strided, global or causal: context m has a gradient from query n exactly if r(n, m) exists."""
+    size = data.draw(st.tuples(*[st.integers(1, {1: 9, 2: 4, 3: 3}[dims])] * dims), label="size")
+    stride = data.draw(st.integers(1, 2), label="stride")
+    causal = data.draw(st.sampled_from([False, True, "strict"]), label="causal")
+    local = {"scope": data.draw(st.sampled_from([1, 3, 5])), "dilation": data.draw(st.integers(1, 2))}
+    geometry = data.draw(st.sampled_from([local, {"scope": None, "size": size}]), label="geometry")
+    torch.manual_seed(seed)
+    shared = {"k": 3, "h": 2, "norm": "none", "terms": "position", "stride": stride, "causal": causal}
+    module = LAYERS[dims](3, 4, **shared, **geometry).double()
+    context = randn(2, 3, *size).requires_grad_()
+    y = module(randn(2, 3, *size), context).flatten(2)
+
+    steps = (stride,) * dims
+    queries = tuple(len(range(0, s, stride)) for s in size)
+    scope = tuple(2 * s - 1 for s in size) if geometry["scope"] is None else (geometry["scope"],) * dims
+    seen = reference.grid_index(size, queries, scope, steps, (geometry.get("dilation", 1),) * dims) >= 0
+    if causal:
+        seen &= reference.past(size, queries, steps, causal == "strict")
+    for query in range(y.shape[2]):
+        gradient = torch.autograd.grad(y[:, :, query].square().sum(), context, retain_graph=True)[0]
+        used = gradient.abs().amax(1).flatten(1) > 0
+        assert torch.equal(used, seen[query].expand_as(used))

@@ -98,3 +98,28 @@ def test_names_in_the_state_dict_are_public():
         "value.weight",
         "table.weight",
     }
+
+
+def test_resizing_a_window_smaller_than_the_map_keeps_its_offsets():
+    layer = LambdaLayer2d(8, scope=(5, 7)).eval()
+    x = torch.randn(2, 8, 2, 9)
+    before = layer(x)
+    layer.resize((2, 9))
+    assert layer.table.scope == (3, 7)
+    assert torch.allclose(layer(x), before, atol=1e-6)
+
+
+def test_every_parameter_has_a_module_that_can_start_it_anew():
+    """As deferred initialisation does it: on the meta device first, then memory, then reset_parameters everywhere."""
+    with torch.device("meta"):
+        layer = LambdaLayer2d(256, position_bias=True, table_std=0.5)
+    layer.to_empty(device="cpu")
+    with torch.no_grad():
+        for tensor in layer.state_dict().values():
+            tensor.fill_(77)
+    for module in layer.modules():
+        if hasattr(module, "reset_parameters"):
+            module.reset_parameters()
+    assert not any((t == 77).any() for t in layer.state_dict().values())
+    assert layer.query.weight.std().item() == pytest.approx(256**-0.5, rel=0.05)
+    assert layer.table.weight.std().item() == pytest.approx(0.5, rel=0.05)

@@ -108,3 +108,13 @@ def test_a_large_masked_term_has_bounded_memory():
         y = position_term(q, values, table, grid, mask=mask)
     assert max(sizes) <= 2**24
     assert torch.allclose(y, convolution(q, values, table, grid), atol=1e-4)
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["convolution", "pairs"])
+def test_autocast_does_not_reach_the_sums(masked):
+    grid = Grid.of((23,), scope=5)
+    tensors = {name: t.float() for name, t in operands(grid, seed=0).items()}
+    mask = torch.rand(23, 23) < 0.7 if masked else None
+    expected = position_term(**tensors, geometry=grid, mask=mask)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(position_term(**tensors, geometry=grid, mask=mask), expected)

@@ -1,12 +1,13 @@
 """Checks of constructor arguments; every error names the argument and shows its value."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from numbers import Integral
 
 
 def positive(owner: str, **arguments: int) -> None:
     """Every argument is a whole number of at least 1."""
     for name, value in arguments.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
             raise ValueError(f"{owner}: {name} must be a positive integer, got {name}={value!r}")
 
 
@@ -21,12 +22,12 @@ def one_of(owner: str, **arguments: tuple[object, Sequence[object]]) -> None:
 def per_axis(owner: str, dims: int, **argument: int | Sequence[int]) -> tuple[int, ...]:
     """One number for every axis, or one for all of them, as in torch's convolutions."""
     ((name, value),) = argument.items()
-    values = tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else (value,) * dims
+    values = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,) * dims
     if len(values) != dims:
         raise ValueError(f"{owner}: {name} must be one integer or {dims} of them, got {name}={value!r}")
     for number in values:
         positive(owner, **{name: number})
-    return values
+    return tuple(map(int, values))
 
 
 def window(owner: str, dims: int, scope: int | Sequence[int] | None) -> tuple[int, ...] | None:

@@ -72,7 +72,10 @@ def chosen(at: Sequence[int] | Int[Tensor, "a"] | None, n: int, device: torch.de
     """The positions asked for, as a tensor."""
     if at is None:
         return torch.arange(n, device=device)
-    positions = torch.as_tensor(at, dtype=torch.long, device=device).flatten()
+    positions = torch.as_tensor(at, device=device).flatten()
+    if positions.numel() and (positions.is_floating_point() or positions.dtype == torch.bool):
+        raise ValueError(f"at must hold positions as integers, got {positions.dtype}")
+    positions = positions.long()
     if positions.numel() and not 0 <= int(positions.min()) <= int(positions.max()) < n:
         raise ValueError(f"at must hold positions from 0 to n - 1 = {n - 1}, got {positions.tolist()}")
     return positions

@@ -114,6 +114,9 @@ class LambdaLayer(nn.Module):
         one_of(owner, key_norm=(key_norm, get_args(KeyNorm)))
         one_of(owner, norm=(norm, ("auto", *get_args(Norm))))
         one_of(owner, causal=(causal, (False, True, "strict")))
+        one_of(owner, position_bias=(position_bias, (False, True)))
+        if not isinstance(table_std, (int, float)) or table_std < 0:
+            raise ValueError(f"{owner}: table_std must be a number of at least 0, got table_std={table_std!r}")
         if causal and norm == "batch":
             raise ValueError(
                 f'{owner}: norm="batch" mixes all positions and would show a causal layer its future, '
@@ -151,9 +154,10 @@ class LambdaLayer(nn.Module):
             nn.init.zeros_(self.position_bias)
 
     def resize(self, size: Size) -> None:
-        """Fit the table to maps of `size` by interpolation; layers that share the table follow.
+        """Fit the table to maps of `size`; layers that share the table follow.
 
-        The table's weight becomes a new parameter when its shape changes: make the optimiser afterwards.
+        A table that covers whole maps is interpolated, a window smaller than the map keeps its offsets. The weight
+        becomes a new parameter when its shape changes: make the optimiser afterwards.
         """
         owner = type(self).__name__
         if not isinstance(self.table, RelativeTable):

@@ -37,10 +37,12 @@ def normalise(
         y = norm(x)
         return y
     if x.shape[0] * x.shape[1] == 0:  # no rows, no statistics; the parameters stay in the graph
-        return x * norm.weight + norm.bias
+        return scaled(norm, x)
     if norm.training:
         check_batch(x, counted, owner)
     if norm.training and counted is not None:
+        if isinstance(norm, nn.SyncBatchNorm):
+            raise ValueError(f"{owner}: SyncBatchNorm cannot leave rows out; train without the mask or unconverted")
         return masked_batch_norm(norm, x, counted.expand(x.shape[:2])[..., None])
     # As rows of a matrix: on maps, torch 2.13's batch norm has a wrong backward on CPU for a single example whose
     # gradient arrives transposed.
@@ -66,8 +68,6 @@ def masked_batch_norm(
     norm: _BatchNorm, x: Float[Tensor, "b n c"], counted: Bool[Tensor, "b n 1"]
 ) -> Float[Tensor, "b n c"]:
     """Batch norm in training whose statistics see only the counted rows; with none of them it changes no statistics."""
-    if isinstance(norm, nn.SyncBatchNorm):
-        raise ValueError("a mask with SyncBatchNorm is not supported: convert the layer without it, or drop the mask")
     x = widen(x)
     count = counted.sum()
     mean = torch.where(counted, x, 0.0).sum((0, 1)) / count.clamp(min=1)
@@ -75,7 +75,12 @@ def masked_batch_norm(
     if norm.track_running_stats:
         unbiased = var * (count / (count - 1).clamp(min=1))
         update_statistics(norm, mean.detach(), unbiased.detach(), count)
-    return (x - mean) * torch.rsqrt(var + norm.eps) * norm.weight + norm.bias
+    return scaled(norm, (x - mean) * torch.rsqrt(var + norm.eps))
+
+
+def scaled(norm: _BatchNorm, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
+    """The learned scale and shift of a batch norm, if it has them."""
+    return x * norm.weight + norm.bias if norm.affine else x
 
 
 def update_statistics(

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lambdanets.nn.arguments import positive
-from lambdanets.ops.geometry import resize_table
+from lambdanets.ops.geometry import crop_table, resize_table
 
 
 class RelationTable(nn.Module):
@@ -63,13 +63,18 @@ class RelativeTable(RelationTable):
         return self.wanted is None
 
     def resize(self, size: tuple[int, ...]) -> None:
-        """Fit the table to maps of `size`, interpolating what is learned; all layers that hold it follow.
+        """Fit the table to maps of `size`; all layers that hold it follow.
 
+        Along an axis where the table covers whole maps it is interpolated, as the map is scaled. Along one where it
+        is a window smaller than the map, offsets stay what they are, and only those that no map of `size` has go.
         The weight becomes a new parameter when its shape changes: make the optimiser afterwards.
         """
         scope = covered(self.wanted, size)
         if scope != self.scope:
-            resized = resize_table(self.weight.detach(), self.scope, scope)
+            wanted = self.wanted or (math.inf,) * len(scope)
+            kept = tuple(min(a, b) if a == w else a for a, b, w in zip(self.scope, scope, wanted, strict=True))
+            cropped = crop_table(self.weight.detach(), self.scope, kept)
+            resized = resize_table(cropped, kept, scope)
             self.weight = nn.Parameter(resized, requires_grad=self.weight.requires_grad)
         self.size, self.scope = size, scope
 

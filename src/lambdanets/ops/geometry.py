@@ -88,8 +88,9 @@ class Relation:
     index: Int[Tensor, "... n m"]
 
     def __post_init__(self) -> None:
-        if self.index.is_floating_point() or self.index.is_complex() or self.index.dtype == torch.bool:
-            raise ValueError(f"relation must be an integer index, got dtype={self.index.dtype}")
+        dtype = self.index.dtype if isinstance(self.index, Tensor) else type(self.index).__name__
+        if dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+            raise ValueError(f"relation must be a tensor of integers, got {dtype}")
 
     @property
     def is_shared(self) -> bool:
@@ -179,10 +180,15 @@ def reachable(grid: Grid, table: Float[Tensor, "p k u"]) -> tuple[Grid, Float[Te
     scope = reachable_scope(grid)
     if scope == grid.scope:
         return grid, table
-    window = table.reshape(*grid.scope, *table.shape[1:])
-    for axis, (old, new) in enumerate(zip(grid.scope, scope, strict=True)):
-        window = window.narrow(axis, (old - new) // 2, new)
-    return replace(grid, scope=scope), window.reshape(math.prod(scope), *table.shape[1:])
+    return replace(grid, scope=scope), crop_table(table, grid.scope, scope)
+
+
+def crop_table(table: Float[Tensor, "p k u"], old: tuple[int, ...], new: tuple[int, ...]) -> Float[Tensor, "q k u"]:
+    """The rows of the offsets that a smaller window `new` has; none of them changes."""
+    window = table.reshape(*old, *table.shape[1:])
+    for axis, (r, s) in enumerate(zip(old, new, strict=True)):
+        window = window.narrow(axis, (r - s) // 2, s)
+    return window.reshape(math.prod(new), *table.shape[1:])
 
 
 def resize_table(table: Float[Tensor, "p k u"], old: tuple[int, ...], new: tuple[int, ...]) -> Float[Tensor, "q k u"]:

@@ -40,8 +40,9 @@ def read_mask(mask: Bool[Tensor, "..."] | None, b: int, n: int, m: int) -> Allow
     """Check a caller's mask against the sizes it must broadcast to, and sort it by kind."""
     if mask is None:
         return Allowed()
-    if mask.dtype != torch.bool:
-        raise ValueError(f"mask must be boolean (True = may use), got dtype={mask.dtype}")
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise ValueError(f"mask must be a boolean tensor (True = may use), got {got}")
     wanted = (b, n, m)[3 - mask.ndim :] if mask.ndim <= 3 else ()
     if mask.ndim > 3 or any(got not in (1, want) for got, want in zip(mask.shape, wanted, strict=True)):
         raise ValueError(f"mask must broadcast to (b, n, m) = {(b, n, m)}, got shape {tuple(mask.shape)}")

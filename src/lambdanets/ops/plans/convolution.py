@@ -32,7 +32,7 @@ def convolved_lambdas(
     kernel = table.permute(1, 2, 0).reshape(table.shape[1], u, *grid.scope)
     convolve = CONVOLUTIONS[len(grid.scope)]
     margins = padding(grid)
-    if all(before == after for before, after in margins):
+    if not torch.compiler.is_exporting() and all(before == after for before, after in margins):
         inside = tuple(before for before, _ in margins)
         lambdas = convolve(maps, kernel, stride=grid.stride, dilation=grid.dilation, padding=inside)
     else:  # a copy, but windows that hang over the edges unevenly have no other way
