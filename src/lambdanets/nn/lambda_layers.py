@@ -11,11 +11,12 @@ from contextlib import nullcontext
 from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from lambdanets.nn.arguments import one_of, per_axis, positive, window
 from lambdanets.nn.intermediates import LambdaIntermediates, gather_intermediates
+from lambdanets.nn.layout import every, memory_format
 from lambdanets.nn.norms import Norm, frozen_statistics, make_norm, normalise
 from lambdanets.nn.scene import Scene, read_scene
 from lambdanets.nn.tables import RelationTable, RelativeTable, make_table, shared_table
@@ -319,24 +320,6 @@ class LambdaLayer(nn.Module):
             f"stride={self.stride}, dilation={self.dilation}, terms={self.terms!r}, key_norm={self.key_norm!r}, "
             f"norm={self.norm!r}, causal={self.causal!r}"
         )
-
-
-def every(stride: tuple[int, ...], x: Shaped[Tensor, "b *grid"]) -> Shaped[Tensor, "b *strided"]:
-    """Positions 0, s, 2s, ... of each axis; not as slices, whose layout export cannot follow for unknown sizes."""
-    for axis, s in enumerate(stride, start=1):
-        if s > 1:
-            x = x.index_select(axis, torch.arange(0, x.shape[axis], s, device=x.device))
-    return x
-
-
-def memory_format(x: Tensor) -> torch.memory_format:
-    """The format that torch's own layers would answer in."""
-    if not x.is_contiguous():
-        if x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last):
-            return torch.channels_last
-        if x.ndim == 5 and x.is_contiguous(memory_format=torch.channels_last_3d):
-            return torch.channels_last_3d
-    return torch.contiguous_format
 
 
 class LambdaLayer1d(LambdaLayer):
