@@ -12,7 +12,7 @@ import torch
 import lambdanets.nn
 from cases import CASES, CLASSES, IDS, OUT, LayerCase
 from compare import error
-from lambdanets import LambdaMixer
+from lambdanets import LambdaLayer2d, LambdaMixer
 
 COMPILER = any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++")))
 every_case = pytest.mark.parametrize("case", CASES, ids=IDS)
@@ -133,6 +133,23 @@ def test_compiles_without_a_break(case):
     expected = run(copy.deepcopy(layer), x, options)
     compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
     compare(run(compiled, x, options), expected)
+
+
+@pytest.mark.unchecked
+def test_one_compiled_graph_serves_many_sizes():
+    torch._dynamo.reset()
+    layer = LambdaLayer2d(13, scope=5, h=1).eval()
+    graphs = []
+
+    def counting(graph, _):
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(layer, backend=counting, fullgraph=True, dynamic=True)
+    for height, width in ((31, 37), (41, 43), (47, 53), (59, 61)):
+        x = torch.randn(2, 13, height, width)
+        assert error(compiled(x), layer(x)) < 1e-6
+    assert len(graphs) == 1
 
 
 @pytest.mark.unchecked

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from compare import TOLERANCE, LargestTensor, assert_close, with_gradients
 from lambdanets.ops import Grid, Relation, embedded_position_term, position_term, reference
 from lambdanets.ops import pairs as pairs_module
-from lambdanets.ops.masks import Allowed
-from lambdanets.ops.plans.convolution import convolution
-from lambdanets.ops.plans.dense import dense
+from lambdanets.ops.masks import Allowed, read_mask
+from lambdanets.ops.plans import PLANS, Problem
 from strategies import grids
 
 
@@ -34,24 +33,63 @@ def oracle(grid, allowed=None):
     return run
 
 
-PLANS = {
-    "convolution": lambda t, grid: convolution(t["q"], t["values"], t["table"], grid),
-    "dense": lambda t, grid: dense(t["q"], t["values"], t["table"], grid, Allowed()),
-    "position_term": lambda t, grid: position_term(t["q"], t["values"], t["table"], grid),
-}
-
-
 @pytest.mark.parametrize("plan", PLANS)
 @settings(max_examples=200)
 @given(grid=grids(), seed=st.integers(0, 2**16))
 def test_plans_equal_the_oracle(plan, grid, seed):
     """Queries and context on grids of unrelated sizes, so that windows hang over every edge."""
     tensors = operands(grid, seed)
+    problem = Problem.of(*tensors.values(), grid, Allowed())
+    if PLANS[plan].supports(problem) is not None:
+        with pytest.raises(ValueError, match=f"plan='{plan}' cannot compute this"):
+            position_term(**tensors, geometry=grid, plan=plan)
+        return
     for dtype, tolerance in TOLERANCE.items():
         cast = {name: t.to(dtype) for name, t in tensors.items()}
         exact = {name: t.double() for name, t in cast.items()}
         expected = with_gradients(oracle(grid), exact)
-        assert_close(with_gradients(lambda t: PLANS[plan](t, grid), cast), expected, tolerance)
+        assert_close(with_gradients(lambda t: position_term(**t, geometry=grid, plan=plan), cast), expected, tolerance)
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@settings(max_examples=100)
+@given(grid=grids(), seed=st.integers(0, 2**16), kind=st.sampled_from(["rows", "pairs", "pairs per example"]))
+def test_masked_plans_equal_the_oracle(plan, grid, seed, kind):
+    tensors = operands(grid, seed)
+    shape = {"rows": (2, 1, grid.m), "pairs": (grid.n, grid.m), "pairs per example": (2, grid.n, grid.m)}[kind]
+    mask = torch.rand(shape) < 0.7
+    if PLANS[plan].supports(Problem.of(*tensors.values(), grid, read_mask(mask, 2, grid.n, grid.m))) is not None:
+        with pytest.raises(ValueError, match=f"plan='{plan}' cannot compute this"):
+            position_term(**tensors, geometry=grid, mask=mask, plan=plan)
+        return
+    expected = with_gradients(oracle(grid, mask.expand(2, grid.n, grid.m)), tensors)
+    ours = with_gradients(lambda t: position_term(**t, geometry=grid, mask=mask, plan=plan), tensors)
+    assert_close(ours, expected, 1e-10)
+
+
+def test_what_each_plan_supports():
+    """So that no plan passes the tests above by refusing everything."""
+    grid = Grid.of((5, 7), scope=3)
+    tensors = operands(grid, seed=0)
+
+    def able(geometry, allowed):
+        problem = Problem.of(*tensors.values(), geometry, allowed)
+        return {name for name, plan in PLANS.items() if plan.supports(problem) is None}
+
+    shared, per_example = (torch.ones(b, 35, 35, dtype=torch.bool) for b in (1, 2))
+    relation = torch.zeros(2, 35, 35, dtype=torch.long)
+    assert able(grid, Allowed()) == {"convolution", "fft", "lambda_first", "query_first"}
+    assert able(Grid.of((5, 7), scope=3, causal=True), Allowed()) == {"convolution", "lambda_first", "query_first"}
+    assert able(grid, Allowed(pairs=shared)) == {"lambda_first", "query_first"}
+    assert able(grid, Allowed(pairs=per_example)) == {"query_first"}
+    assert able(Relation(relation[0]), Allowed()) == {"lambda_first", "query_first"}
+    assert able(Relation(relation), Allowed()) == {"query_first"}
+
+
+def test_an_unknown_plan_is_named():
+    grid = Grid.of((5,), scope=3)
+    with pytest.raises(ValueError, match=r"plan must be one of 'convolution', 'fft'.*got plan='fast'"):
+        position_term(**operands(grid, seed=0), geometry=grid, plan="fast")
 
 
 @settings(max_examples=100)
@@ -107,7 +145,7 @@ def test_a_large_masked_term_has_bounded_memory():
     with LargestTensor(sizes):
         y = position_term(q, values, table, grid, mask=mask)
     assert max(sizes) <= 2**24
-    assert torch.allclose(y, convolution(q, values, table, grid), atol=1e-4)
+    assert torch.allclose(y, position_term(q, values, table, grid, plan="convolution"), atol=1e-4)
 
 
 @pytest.mark.parametrize("masked", [False, True], ids=["convolution", "pairs"])

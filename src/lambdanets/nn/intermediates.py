@@ -11,7 +11,7 @@ from lambdanets.nn.scene import Scene
 from lambdanets.ops.content import content_lambda
 from lambdanets.ops.keys import KeyNorm, normalise_keys
 from lambdanets.ops.masks import drop_unusable
-from lambdanets.ops.position import position_lambda
+from lambdanets.ops.pairs import position_lambda
 from lambdanets.ops.precision import widen, without_autocast
 
 

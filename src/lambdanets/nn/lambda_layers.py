@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from lambdanets.nn.arguments import one_of, per_axis, positive, window
+from lambdanets.nn.explain import Explanation, explain_position_term
 from lambdanets.nn.intermediates import LambdaIntermediates, gather_intermediates
 from lambdanets.nn.layout import every, memory_format
 from lambdanets.nn.norms import Norm, frozen_statistics, make_norm, normalise
@@ -24,6 +25,7 @@ from lambdanets.ops.content import content_term
 from lambdanets.ops.geometry import Causal, Grid
 from lambdanets.ops.keys import KeyNorm
 from lambdanets.ops.masks import drop_unusable
+from lambdanets.ops.plans import PLANS
 from lambdanets.ops.position import position_bias_term, position_term
 from lambdanets.ops.precision import widen
 
@@ -74,6 +76,8 @@ class LambdaLayer(nn.Module):
         table: the table of another layer of the same geometry, to share it.
         position_bias: a learned vector of k numbers added to every position lambda.
         table_std: standard deviation that the table starts from; the paper's 1 suits layers with batch norm.
+        plan: how to compute the position term, one of `lambdanets.ops.plans.PLANS`; the cheapest for each input by
+            default, see `explain`.
     """
 
     dims: ClassVar[int]
@@ -101,6 +105,7 @@ class LambdaLayer(nn.Module):
         table: RelationTable | None = None,
         position_bias: bool = False,
         table_std: float = 1.0,
+        plan: str | None = None,
     ) -> None:
         super().__init__()
         owner = type(self).__name__
@@ -116,6 +121,7 @@ class LambdaLayer(nn.Module):
         one_of(owner, norm=(norm, ("auto", *get_args(Norm))))
         one_of(owner, causal=(causal, (False, True, "strict")))
         one_of(owner, position_bias=(position_bias, (False, True)))
+        one_of(owner, plan=(plan, (None, *PLANS)))
         if not isinstance(table_std, (int, float)) or table_std < 0:
             raise ValueError(f"{owner}: table_std must be a number of at least 0, got table_std={table_std!r}")
         if causal and norm == "batch":
@@ -131,7 +137,7 @@ class LambdaLayer(nn.Module):
         self.k, self.h, self.u, self.v = k, h, u, d_out // h
         self.stride = per_axis(owner, self.dims, stride=stride)
         self.dilation = per_axis(owner, self.dims, dilation=dilation)
-        self.terms, self.key_norm, self.causal, self.relations = terms, key_norm, causal, relations
+        self.terms, self.key_norm, self.causal, self.relations, self.plan = terms, key_norm, causal, relations, plan
         self.norm: Norm = norm if norm != "auto" else "rms" if causal else "batch"
 
         self.query = Projection(d_in, h * k)
@@ -185,7 +191,6 @@ class LambdaLayer(nn.Module):
         content, position = self._content(p), self._position(p)
         return self._output(p, content, position, like=x)
 
-    @torch.no_grad()
     def intermediates(
         self,
         x: Float[Tensor, "b ..."],
@@ -217,6 +222,26 @@ class LambdaLayer(nn.Module):
             output=self._output(p, content, position, like=x),
         )
 
+    def explain(self, size: Size, *, b: int = 1, training: bool = False, patience: float = 5.0) -> Explanation:
+        """What every plan for the position term costs on `b` maps of `size`, and which is taken.
+
+        Those predicted to take less than `patience` seconds are measured, best of 3.
+
+        >>> print(LambdaLayer2d(32, scope=7).explain(14, patience=0.0))  # doctest: +ELLIPSIS
+        -> convolution  predicted ... ms, not measured
+           fft          predicted ... ms, not measured
+           lambda_first predicted ... ms, not measured
+           query_first  predicted ... ms, not measured
+        """
+        owner = type(self).__name__
+        if not isinstance(self.table, RelativeTable):
+            raise ValueError(f"{owner}: only the position term on a grid has plans, this layer has {self.table}")
+        context = per_axis(owner, self.dims, size=size)
+        positive(owner, b=b)
+        grid = self._grid(context, tuple(-(-m // s) for m, s in zip(context, self.stride, strict=True)))
+        shape = (b, self.h, self.k, self.v, self.u, grid.rows)
+        return explain_position_term(*shape, grid, grid.n, grid.m, plan=self.plan, training=training, patience=patience)
+
     def _content(self, p: _Projected) -> Float[Tensor, "b n h v"] | None:
         if p.keys is None:
             return None
@@ -226,7 +251,8 @@ class LambdaLayer(nn.Module):
     def _position(self, p: _Projected) -> Float[Tensor, "b n h v"] | None:
         if self.table is None:
             return None
-        y = position_term(p.q, p.values, self.table.weight, p.scene.geometry, mask=p.scene.allowed.mask)
+        mask, table = p.scene.allowed.mask, self.table.weight
+        y = position_term(p.q, p.values, table, p.scene.geometry, mask=mask, plan=self.plan)
         return y if self.position_bias is None else y + position_bias_term(p.q, self.position_bias)
 
     def _output(

@@ -8,7 +8,8 @@ u intra-depth, p rows of a table of relative embeddings.
 from lambdanets.ops.content import apply_lambda, content_lambda, content_term
 from lambdanets.ops.geometry import Grid, Relation, embeddings, relative_index, resize_table
 from lambdanets.ops.keys import normalise_keys
-from lambdanets.ops.position import embedded_position_term, position_lambda, position_term
+from lambdanets.ops.pairs import position_lambda
+from lambdanets.ops.position import embedded_position_term, position_term
 
 __all__ = [
     "Grid",

@@ -7,9 +7,11 @@ than fit are evaluated in slices, each computed again in the backward pass, so t
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
+
+from lambdanets.ops.geometry import Geometry, embeddings
 
 # Elements of the largest tensor of a slice, 64 MB in float32: large enough to keep the matrix products busy, small
 # beside the activations of a network.
@@ -44,3 +46,24 @@ def over_queries(
         return some_queries(slice(0, n))
     parts = [slice(start, min(start + at_once, n)) for start in range(0, n, at_once)]
     return torch.cat([checkpoint(some_queries, part, use_reentrant=False) for part in parts], dim=1)
+
+
+def gather_cost(numbers: int, trains: bool) -> int:
+    """Bytes that take as long to move as it takes to gather so many numbers of E, and to scatter their gradients."""
+    return numbers * (40 if trains else 16)
+
+
+def position_lambda(
+    values: Float[Tensor, "b m v u"],
+    table: Float[Tensor, "p k u"],
+    geometry: Geometry,
+    at: Int[Tensor, "n"],
+    pairs: Bool[Tensor, "#b n m"] | None = None,
+) -> Float[Tensor, "b n k v"]:
+    """Eq. 1: the position lambdas themselves, of the queries `at`; `pairs` says what each of them may use."""
+    embedded = embeddings(table, geometry, at)
+    if pairs is not None:
+        embedded = embedded.masked_fill(~pairs[..., None, None], 0.0)
+    if embedded.shape[0] == 1:
+        return torch.einsum("nmku,bmvu->bnkv", embedded[0], values)
+    return torch.einsum("bnmku,bmvu->bnkv", embedded, values)

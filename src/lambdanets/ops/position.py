@@ -4,24 +4,18 @@
     Y[b, n, h, v]  = sum_k Q[b,n,h,k] lp[b,n,k,v]
 
 There is nothing non-linear between Q, E and V, so any order of contraction gives the same Y: `plans` has several.
-`position_lambda` is for those who want to look at the lambdas.
 """
-
-import math
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lambdanets.ops.geometry import Geometry, Grid, Relation, embeddings, reachable_scope
-from lambdanets.ops.masks import Allowed, drop_unusable, read_mask
+from lambdanets.ops.geometry import Geometry, Relation
+from lambdanets.ops.masks import drop_unusable, read_mask
 from lambdanets.ops.pairs import contract, over_queries
-from lambdanets.ops.plans.convolution import convolution
-from lambdanets.ops.plans.dense import dense
+from lambdanets.ops.plans.choose import choose
+from lambdanets.ops.plans.problem import Problem
 from lambdanets.ops.precision import in_full_precision
-
-# Multiplies that take as long as gathering one number of E and scattering its gradient, measured on a CPU.
-GATHER = 100
 
 
 @in_full_precision
@@ -32,13 +26,16 @@ def position_term(
     geometry: Geometry,
     *,
     mask: Bool[Tensor, "..."] | None = None,
+    plan: str | None = None,
 ) -> Float[Tensor, "b n h v"]:
     """The position part of the output, for embeddings E[n, m] = table[r(n, m)].
 
     Args:
         geometry: a `Grid` (local or global windows, dilation, stride, causal) or a `Relation` with its own index.
         mask: which context a query may use, True = may use, broadcastable to (b, n, m).
+        plan: the name of the way to compute it, one of `lambdanets.ops.plans.PLANS`; the cheapest by default.
 
+    >>> from lambdanets.ops import Grid
     >>> q, values, table = torch.randn(2, 35, 4, 16), torch.randn(2, 35, 3, 1), torch.randn(9, 16, 1)
     >>> grid = Grid.of((5, 7), scope=3)
     >>> position_term(q, values, table, grid).shape
@@ -47,9 +44,8 @@ def position_term(
     check_geometry(q, values, table, geometry)
     allowed = read_mask(mask, q.shape[0], q.shape[1], values.shape[1])
     values = drop_unusable(values, allowed.usable())
-    if isinstance(geometry, Grid) and prefers_convolution(q, values, geometry, allowed):
-        return convolution(q, values, table, geometry)
-    return dense(q, values, table, geometry, allowed)
+    chosen = choose(Problem.of(q, values, table, geometry, allowed), plan)
+    return chosen.run(q, values, table, geometry, allowed)
 
 
 @in_full_precision
@@ -79,40 +75,6 @@ def embedded_position_term(
 def position_bias_term(q: Float[Tensor, "b n h k"], bias: Float[Tensor, "k"]) -> Float[Tensor, "b n h 1"]:
     """What a bias c of every position lambda, lp[b,n,k,v] + c[k], adds to the output."""
     return torch.einsum("bnhk,k->bnh", q, bias)[..., None]
-
-
-def position_lambda(
-    values: Float[Tensor, "b m v u"],
-    table: Float[Tensor, "p k u"],
-    geometry: Geometry,
-    at: Int[Tensor, "n"],
-    pairs: Bool[Tensor, "#b n m"] | None = None,
-) -> Float[Tensor, "b n k v"]:
-    """Eq. 1: the position lambdas themselves, of the queries `at`; `pairs` says what each of them may use."""
-    embedded = embeddings(table, geometry, at)
-    if pairs is not None:
-        embedded = embedded.masked_fill(~pairs[..., None, None], 0.0)
-    if embedded.shape[0] == 1:
-        return torch.einsum("nmku,bmvu->bnkv", embedded[0], values)
-    return torch.einsum("bnmku,bmvu->bnkv", embedded, values)
-
-
-def prefers_convolution(
-    q: Float[Tensor, "b n h k"], values: Float[Tensor, "b m v u"], grid: Grid, allowed: Allowed
-) -> bool:
-    """Which is cheaper per query: k v multiplies for each offset of the window, or h (k + v) for each context position
-    and the gathering of its k u embeddings, which examples share?"""
-    if allowed.pairs is not None:
-        return False
-    if torch.compiler.is_exporting():  # the choice cannot depend on a size that may be symbolic
-        return True
-    if q.numel() == 0 or values.numel() == 0:  # torch refuses to convolve an empty map
-        return False
-    b, _, h, k = q.shape
-    v = values.shape[2]
-    by_convolution = b * math.prod(reachable_scope(grid)) * k * v
-    by_pairs = b * grid.m * h * (k + v) + GATHER * grid.m * k
-    return by_convolution <= by_pairs
 
 
 def check_geometry(

@@ -1,1 +1,6 @@
-"""Exact ways to compute the position term, one file each."""
+"""Exact ways to compute the position term, one file each, and the choice between them."""
+
+from lambdanets.ops.plans.choose import PLANS, choose
+from lambdanets.ops.plans.problem import Cost, Plan, Problem
+
+__all__ = ["PLANS", "Cost", "Plan", "Problem", "choose"]

@@ -5,17 +5,50 @@ import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Float
 from torch import Tensor
 
-from lambdanets.ops.geometry import Grid, past_rows, reachable
+from lambdanets.ops.geometry import Geometry, Grid, past_rows, reachable, reachable_scope
+from lambdanets.ops.masks import Allowed
+from lambdanets.ops.plans.problem import Cost, Problem
 
+# Beyond this window torch's convolutions of 2 and 3 axes on CPUs fall back to a path ten times slower.
+WIDEST = 57
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
 
-def convolution(
-    q: Float[Tensor, "b n h k"], values: Float[Tensor, "b m v u"], table: Float[Tensor, "p k u"], grid: Grid
-) -> Float[Tensor, "b n h v"]:
-    """The position term on a grid, without a mask that differs between queries."""
-    lambdas = convolved_lambdas(values, table, grid)
-    return torch.einsum("bnhk,bvkn->bnhv", q, lambdas)
+class Convolution:
+    """k v multiplies for each pair in scope, in torch's convolution; the lambdas of all queries exist at once."""
+
+    name = "convolution"
+
+    def supports(self, problem: Problem) -> str | None:
+        if not isinstance(problem.geometry, Grid):
+            return "a general relation is not a convolution"
+        if problem.pairs:
+            return "a mask that differs between queries is not a convolution"
+        if problem.is_empty:
+            return "torch does not convolve empty maps"
+        return None
+
+    def cost(self, problem: Problem) -> Cost:
+        p = problem
+        assert isinstance(p.geometry, Grid)
+        products = p.b * p.pairs_in_scope * p.u * p.k * p.v
+        scope = reachable_scope(p.geometry)
+        if len(scope) > 1 and max(scope) > WIDEST:
+            products *= 10
+        lambdas = p.passes * p.b * p.n * p.k * p.v
+        # The two gradients of a convolution with so large a window take a dozen times as long as itself, each.
+        return Cost((25 if p.trains else 1) * products + lambdas * p.h, 6 * lambdas)
+
+    def run(
+        self,
+        q: Float[Tensor, "b n h k"],
+        values: Float[Tensor, "b m v u"],
+        table: Float[Tensor, "p k u"],
+        geometry: Geometry,
+        allowed: Allowed,
+    ) -> Float[Tensor, "b n h v"]:
+        assert isinstance(geometry, Grid)
+        return torch.einsum("bnhk,bvkn->bnhv", q, convolved_lambdas(values, table, geometry))
 
 
 def convolved_lambdas(

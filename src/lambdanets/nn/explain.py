@@ -1,0 +1,85 @@
+"""Which plan a layer's position term takes on an input, and what each would cost."""
+
+import time
+from dataclasses import dataclass
+
+import torch
+
+from lambdanets.ops.geometry import Geometry
+from lambdanets.ops.masks import Allowed
+from lambdanets.ops.plans import PLANS, Problem, choose
+
+
+@dataclass(frozen=True)
+class PlanCost:
+    """One plan for one input: the reason why it cannot serve, or seconds predicted and measured."""
+
+    name: str
+    chosen: bool
+    reason: str | None
+    predicted: float | None
+    measured: float | None
+
+    def __str__(self) -> str:
+        mark = "->" if self.chosen else "  "
+        if self.reason is not None:
+            return f"{mark} {self.name:<12} cannot: {self.reason}"
+        assert self.predicted is not None
+        measured = "not measured" if self.measured is None else f"measured {1e3 * self.measured:9.2f} ms"
+        return f"{mark} {self.name:<12} predicted {1e3 * self.predicted:9.2f} ms, {measured}"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """All plans for one input, and the one that is taken."""
+
+    plans: tuple[PlanCost, ...]
+
+    @property
+    def chosen(self) -> str:
+        return next(plan.name for plan in self.plans if plan.chosen)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.plans))
+
+
+def explain_position_term(
+    b: int,
+    h: int,
+    k: int,
+    v: int,
+    u: int,
+    rows: int,
+    geometry: Geometry,
+    n: int,
+    m: int,
+    *,
+    plan: str | None,
+    training: bool,
+    patience: float,
+) -> Explanation:
+    """Predict every plan's cost, and measure those that are predicted to take less than `patience` seconds."""
+    q, values, table = (
+        torch.randn(shape, requires_grad=training) for shape in ((b, n, h, k), (b, m, v, u), (rows, k, u))
+    )
+    with torch.set_grad_enabled(training):
+        problem = Problem.of(q, values, table, geometry, Allowed())
+        chosen = choose(problem, plan)
+
+        def seconds(name: str, repeats: int = 3) -> float:
+            best = float("inf")
+            for _ in range(repeats):
+                start = time.perf_counter()
+                y = PLANS[name].run(q, values, table, geometry, Allowed())
+                if training:
+                    torch.autograd.grad(y, [q, values, table], torch.ones_like(y))
+                best = min(best, time.perf_counter() - start)
+            return best
+
+        costs = []
+        for name, each in PLANS.items():
+            reason = each.supports(problem)
+            predicted = None if reason is not None else each.cost(problem).seconds
+            measured = None if predicted is None or predicted > patience else seconds(name)
+            costs.append(PlanCost(name, each is chosen, reason, predicted, measured))
+    return Explanation(tuple(costs))

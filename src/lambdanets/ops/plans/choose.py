@@ -1,0 +1,29 @@
+"""Which plan computes a position term: the one forced, or the cheapest of those that can."""
+
+import torch
+
+from lambdanets.ops.plans.convolution import Convolution
+from lambdanets.ops.plans.fourier import Fourier
+from lambdanets.ops.plans.lambda_first import LambdaFirst
+from lambdanets.ops.plans.problem import Plan, Problem
+from lambdanets.ops.plans.query_first import QueryFirst
+
+PLANS: dict[str, Plan] = {plan.name: plan for plan in (Convolution(), Fourier(), LambdaFirst(), QueryFirst())}
+
+
+def choose(problem: Problem, forced: str | None = None) -> Plan:
+    """The plan for a problem; forcing one that does not support it is a ValueError with the reason."""
+    if forced is not None:
+        if forced not in PLANS:
+            raise ValueError(f"plan must be one of {', '.join(map(repr, PLANS))}, got plan={forced!r}")
+        reason = PLANS[forced].supports(problem)
+        if reason is not None:
+            raise ValueError(f"plan={forced!r} cannot compute this: {reason}")
+        return PLANS[forced]
+    able = [plan for plan in PLANS.values() if plan.supports(problem) is None]
+    if torch.compiler.is_exporting():  # an exported program's choice cannot depend on a size that may be symbolic
+        return next(plan for plan in able if plan.name in ("convolution", "query_first"))
+    if torch.compiler.is_compiling():  # the search for a fast length of transforms would fix a dynamic size
+        able = [plan for plan in able if plan.name != "fft"]
+    seconds = [plan.cost(problem).seconds for plan in able]
+    return able[seconds.index(min(seconds))]  # torch.compile cannot trace min with a key
