@@ -20,13 +20,7 @@ class Convolution:
     name = "convolution"
 
     def supports(self, problem: Problem) -> str | None:
-        if not isinstance(problem.geometry, Grid):
-            return "a general relation is not a convolution"
-        if problem.pairs:
-            return "a mask that differs between queries is not a convolution"
-        if problem.is_empty:
-            return "torch does not convolve empty maps"
-        return None
+        return problem.no_windows
 
     def cost(self, problem: Problem) -> Cost:
         p = problem

@@ -23,15 +23,9 @@ class Fourier:
     name = "fft"
 
     def supports(self, problem: Problem) -> str | None:
-        if not isinstance(problem.geometry, Grid):
-            return "a general relation is not a correlation"
-        if problem.pairs:
-            return "a mask that differs between queries is not a correlation"
-        if problem.geometry.causal:
+        if isinstance(problem.geometry, Grid) and problem.geometry.causal:
             return "rounding in the transforms would let a trace of the future through"
-        if problem.is_empty:
-            return "there is nothing to transform"
-        return None
+        return problem.no_windows
 
     def cost(self, problem: Problem) -> Cost:
         p = problem

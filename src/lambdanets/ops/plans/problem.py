@@ -60,8 +60,15 @@ class Problem:
         return cls(b, n, m, h, k, v, u, geometry, allowed.pairs is not None, per_example, trains)
 
     @property
-    def is_empty(self) -> bool:
-        return self.b * self.n * self.m == 0
+    def no_windows(self) -> str | None:
+        """The reason why this is not the same window for every query of a map, or None if it is."""
+        if not isinstance(self.geometry, Grid):
+            return "a general relation has no windows"
+        if self.pairs:
+            return "a mask that differs between queries cuts their windows differently"
+        if self.b * self.n * self.m == 0:
+            return "there is nothing to look at"
+        return None
 
     @property
     def passes(self) -> int:
