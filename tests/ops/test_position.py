@@ -156,3 +156,17 @@ def test_autocast_does_not_reach_the_sums(masked):
     expected = position_term(**tensors, geometry=grid, mask=mask)
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(position_term(**tensors, geometry=grid, mask=mask), expected)
+
+
+@pytest.mark.parametrize("shape", [{"k": 1}, {"k": 1, "v": 1, "h": 1}, {"k": 1, "v": 1, "b": 1}, {"u": 1}], ids=str)
+@pytest.mark.parametrize("context", [(1, 2), (2, 1), (1, 1), (1, 2, 1)], ids=str)
+def test_tensors_whose_layout_is_ambiguous(context, shape):
+    """With axes of length 1 a permuted tensor can pass for channels-last; torch's convolutions trip over that."""
+    ones = (1,) * len(context)
+    grid = Grid(context, ones, tuple(2 * c - 1 for c in context), ones, ones)
+    tensors = operands(grid, seed=0, **({"b": 2} | shape))
+    everything = torch.ones(len(tensors["q"]), 1, grid.m, dtype=torch.bool)
+    expected = with_gradients(oracle(grid, everything), tensors)
+    for plan in PLANS:
+        ours = with_gradients(lambda t, plan=plan: position_term(**t, geometry=grid, plan=plan), tensors)
+        assert_close(ours, expected, 1e-10)

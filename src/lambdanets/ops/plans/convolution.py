@@ -55,8 +55,9 @@ def convolved_lambdas(
     if grid.causal:
         later = torch.arange(grid.rows, device=table.device) >= past_rows(grid)
         table = table.masked_fill(later[:, None, None], 0.0)
-    maps = values.permute(0, 2, 3, 1).reshape(b * v, u, *grid.context)
-    kernel = table.permute(1, 2, 0).reshape(table.shape[1], u, *grid.scope)
+    # Contiguous first: with a view that happens to look channels-last, torch's float64 backward refuses its gradient.
+    maps = values.permute(0, 2, 3, 1).contiguous().reshape(b * v, u, *grid.context)
+    kernel = table.permute(1, 2, 0).contiguous().reshape(table.shape[1], u, *grid.scope)
     convolve = CONVOLUTIONS[len(grid.scope)]
     margins = padding(grid)
     if not torch.compiler.is_exporting() and all(before == after for before, after in margins):
