@@ -4,6 +4,8 @@ import time
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from lambdanets.ops.geometry import Geometry
 from lambdanets.ops.masks import Allowed
@@ -44,24 +46,16 @@ class Explanation:
 
 
 def explain_position_term(
-    b: int,
-    h: int,
-    k: int,
-    v: int,
-    u: int,
-    rows: int,
+    q: Float[Tensor, "b n h k"],
+    values: Float[Tensor, "b m v u"],
+    table: Float[Tensor, "p k u"],
     geometry: Geometry,
-    n: int,
-    m: int,
     *,
     plan: str | None,
     training: bool,
     patience: float,
 ) -> Explanation:
     """Predict every plan's cost, and measure those that are predicted to take less than `patience` seconds."""
-    q, values, table = (
-        torch.randn(shape, requires_grad=training) for shape in ((b, n, h, k), (b, m, v, u), (rows, k, u))
-    )
     with torch.set_grad_enabled(training):
         problem = Problem.of(q, values, table, geometry, Allowed())
         chosen = choose(problem, plan)

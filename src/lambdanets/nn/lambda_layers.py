@@ -239,8 +239,9 @@ class LambdaLayer(nn.Module):
         context = per_axis(owner, self.dims, size=size)
         positive(owner, b=b)
         grid = self._grid(context, tuple(-(-m // s) for m, s in zip(context, self.stride, strict=True)))
-        shape = (b, self.h, self.k, self.v, self.u, grid.rows)
-        return explain_position_term(*shape, grid, grid.n, grid.m, plan=self.plan, training=training, patience=patience)
+        shapes = ((b, grid.n, self.h, self.k), (b, grid.m, self.v, self.u), (grid.rows, self.k, self.u))
+        q, values, table = (torch.randn(shape, requires_grad=training) for shape in shapes)
+        return explain_position_term(q, values, table, grid, plan=self.plan, training=training, patience=patience)
 
     def _content(self, p: _Projected) -> Float[Tensor, "b n h v"] | None:
         if p.keys is None:
