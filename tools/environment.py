@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 FINGERPRINT = VENV / "fingerprint"
 PYTHON = VENV / "bin" / "python"
-INPUTS = ("pyproject.toml", "constraints.txt", "tools/environment.py")
+INPUTS = ("pyproject.toml", "constraints.txt", "hatch_build.py", "tools/environment.py")
+KERNELS = ROOT / "src" / "lambdanets" / "kernels"
 
 
 def wanted_fingerprint() -> str:
@@ -54,11 +55,21 @@ def build(fingerprint: str) -> None:
     os.replace(temporary, FINGERPRINT)
 
 
+def refresh_kernels() -> None:
+    """Compile the kernels again when a source of theirs is newer; without a compiler there are none to refresh."""
+    library = KERNELS / "liblambdanets.so"
+    sources = [KERNELS / "build.py", *(KERNELS / "native").iterdir()]
+    if library.exists() and library.stat().st_mtime < max(source.stat().st_mtime for source in sources):
+        print("compiling the kernels", flush=True)
+        subprocess.run([str(PYTHON), str(KERNELS / "build.py")], check=True)
+
+
 def main() -> None:
     if sys.version_info < (3, 11):
         sys.exit(f"lambdanets needs Python 3.11 or newer, got {sys.version.split()[0]}; try make PYTHON=python3.11")
     fingerprint = wanted_fingerprint()
     if is_ready(fingerprint):
+        refresh_kernels()
         return
     # Ended by a signal, take pip along: an orphan would go on writing into .venv.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -28,6 +28,7 @@ from lambdanets.ops.masks import drop_unusable
 from lambdanets.ops.plans import PLANS
 from lambdanets.ops.position import position_bias_term, position_term
 from lambdanets.ops.precision import widen
+from lambdanets.ops.terms import lambda_terms
 
 Size = int | Sequence[int]
 Terms = Literal["both", "content", "position"]
@@ -187,9 +188,7 @@ class LambdaLayer(nn.Module):
             mask: which context positions a query may use, True = may use, broadcastable to (b, n, m).
             relation: which row of the table stands for each pair, (n, m) or (b, n, m); needs `relations`.
         """
-        p = self._project(x, context, mask, relation)
-        content, position = self._content(p), self._position(p)
-        return self._output(p, content, position, like=x)
+        return self._output(self._project(x, context, mask, relation), like=x)
 
     def intermediates(
         self,
@@ -207,7 +206,6 @@ class LambdaLayer(nn.Module):
         """
         with frozen_statistics(self):
             p = self._project(x, context, mask, relation)
-        content, position = self._content(p), self._position(p)
         return gather_intermediates(
             p.q,
             p.keys,
@@ -217,9 +215,9 @@ class LambdaLayer(nn.Module):
             key_norm=self.key_norm,
             table=None if self.table is None else self.table.weight,
             position_bias=self.position_bias,
-            content_output=content,
-            position_output=position,
-            output=self._output(p, content, position, like=x),
+            content_output=self._content(p),
+            position_output=self._position(p),
+            output=self._output(p, like=x),
         )
 
     def explain(self, size: Size, *, b: int = 1, training: bool = False, patience: float = 5.0) -> Explanation:
@@ -228,9 +226,10 @@ class LambdaLayer(nn.Module):
         Those predicted to take less than `patience` seconds are measured, best of 3.
 
         >>> print(LambdaLayer2d(32, scope=7).explain(14, patience=0.0))  # doctest: +ELLIPSIS
-        -> convolution  predicted ... ms, not measured
+           convolution  predicted ... ms, not measured
            fft          predicted ... ms, not measured
            lambda_first predicted ... ms, not measured
+        -> native       predicted ... ms, not measured
            query_first  predicted ... ms, not measured
         """
         owner = type(self).__name__
@@ -256,18 +255,18 @@ class LambdaLayer(nn.Module):
         y = position_term(p.q, p.values, table, p.scene.geometry, mask=mask, plan=self.plan)
         return y if self.position_bias is None else y + position_bias_term(p.q, self.position_bias)
 
-    def _output(
-        self,
-        p: _Projected,
-        content: Float[Tensor, "b n h v"] | None,
-        position: Float[Tensor, "b n h v"] | None,
-        like: Float[Tensor, "b ..."],
-    ) -> Float[Tensor, "b ..."]:
-        if content is None or position is None:
-            y = position if content is None else content
-            assert y is not None
-        else:
-            y = content + position
+    def _output(self, p: _Projected, like: Float[Tensor, "b ..."]) -> Float[Tensor, "b ..."]:
+        y = lambda_terms(
+            p.q,
+            p.keys,
+            p.values,
+            None if self.table is None else self.table.weight,
+            p.scene.geometry,
+            key_norm=self.key_norm,
+            position_bias=self.position_bias,
+            mask=p.scene.allowed.mask,
+            plan=self.plan,
+        )
         return self._layout(y.flatten(2).to(p.dtype).unflatten(1, p.scene.grid.queries), like)
 
     def _project(

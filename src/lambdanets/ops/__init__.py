@@ -10,6 +10,7 @@ from lambdanets.ops.geometry import Grid, Relation, embeddings, relative_index, 
 from lambdanets.ops.keys import normalise_keys
 from lambdanets.ops.pairs import position_lambda
 from lambdanets.ops.position import embedded_position_term, position_term
+from lambdanets.ops.terms import lambda_terms
 
 __all__ = [
     "Grid",
@@ -19,6 +20,7 @@ __all__ = [
     "content_term",
     "embedded_position_term",
     "embeddings",
+    "lambda_terms",
     "normalise_keys",
     "position_lambda",
     "position_term",

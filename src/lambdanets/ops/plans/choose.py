@@ -5,10 +5,11 @@ import torch
 from lambdanets.ops.plans.convolution import Convolution
 from lambdanets.ops.plans.fourier import Fourier
 from lambdanets.ops.plans.lambda_first import LambdaFirst
+from lambdanets.ops.plans.native import Native
 from lambdanets.ops.plans.problem import Plan, Problem
 from lambdanets.ops.plans.query_first import QueryFirst
 
-PLANS: dict[str, Plan] = {plan.name: plan for plan in (Convolution(), Fourier(), LambdaFirst(), QueryFirst())}
+PLANS: dict[str, Plan] = {plan.name: plan for plan in (Convolution(), Fourier(), LambdaFirst(), Native(), QueryFirst())}
 
 
 def choose(problem: Problem, forced: str | None = None) -> Plan:

@@ -43,6 +43,8 @@ class Problem:
     pairs: bool  # does a mask differ between queries?
     per_example: bool  # does that mask differ between examples too?
     trains: bool  # will there be a backward pass?
+    device: torch.device
+    dtype: torch.dtype
 
     @classmethod
     def of(
@@ -57,7 +59,7 @@ class Problem:
         _, m, v, u = values.shape
         per_example = allowed.pairs is not None and allowed.pairs.shape[0] > 1
         trains = torch.is_grad_enabled() and any(t.requires_grad for t in (q, values, table))
-        return cls(b, n, m, h, k, v, u, geometry, allowed.pairs is not None, per_example, trains)
+        return cls(b, n, m, h, k, v, u, geometry, allowed.pairs is not None, per_example, trains, q.device, q.dtype)
 
     @property
     def no_windows(self) -> str | None:

@@ -1,0 +1,91 @@
+"""Compile the kernels: `python -m lambdanets.kernels.build`. Installing the package does it too, see hatch_build.py.
+
+Every source is compiled for each instruction set of the machine's family and for both precisions; which one runs is
+decided on the machine that runs it. Only the standard library is needed here, since torch may not be installed yet.
+"""
+
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+SOURCES = HERE / "native"
+LIBRARY = HERE / "liblambdanets.so"
+
+X86 = {
+    "baseline": [],
+    "avx2": ["-mavx2", "-mfma"],
+    "avx512": ["-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mprefer-vector-width=512"],
+}
+# Multiplications and additions may be fused, everything else is as written: no -ffast-math.
+FLAGS = ["-std=gnu11", "-O3", "-fPIC", "-ffp-contract=fast", "-Wall", "-Wextra", "-Wno-psabi"]
+
+
+class CannotBuildError(RuntimeError):
+    """There is no compiler, or it does not compile the kernels."""
+
+
+def compiler() -> list[str]:
+    """The C compiler of $CC, or cc, gcc or clang."""
+    wanted = shlex.split(os.environ.get("CC", ""))
+    for command in (wanted, ["cc"], ["gcc"], ["clang"]):
+        if command and shutil.which(command[0]):
+            return command
+    raise CannotBuildError("no C compiler was found: install gcc or clang, or set CC")
+
+
+def run(command: Sequence[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise CannotBuildError(f"`{shlex.join(command)}` ended with {done.returncode}:\n{done.stderr.strip()}")
+
+
+def build(library: Path = LIBRARY, extra: Sequence[str] = ()) -> Path:
+    """Compile and link the kernels into `library`, which is replaced only when all of it worked."""
+    cc = compiler()
+    on_x86 = platform.machine().lower() in ("x86_64", "amd64")
+    family = X86 if on_x86 else {"baseline": []}
+    with tempfile.TemporaryDirectory() as folder:
+        threads = ["-fopenmp"]
+        try:  # clang on some systems comes without OpenMP: then one thread does all the work
+            run([*cc, *threads, "-fsyntax-only", "-x", "c", "-include", "omp.h", os.devnull])
+        except CannotBuildError:
+            threads = []
+        common = [*cc, *FLAGS, *threads, *extra]
+        jobs, objects = [], []
+        for isa, flags in family.items():
+            for name, real in (("f32", "float"), ("f64", "double")):
+                objects.append(f"{folder}/position_{isa}_{name}.o")
+                define = [f"-Dreal={real}", f"-DNAME(x)=lambda_##x##_{name}_{isa}"]
+                jobs.append([*common, *flags, *define, "-c", str(SOURCES / "position.c"), "-o", objects[-1]])
+        objects.append(f"{folder}/dispatch.o")
+        form = ["-DWITH_X86"] if on_x86 else []
+        jobs.append([*common, *form, "-c", str(SOURCES / "dispatch.c"), "-o", objects[-1]])
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(run, jobs))
+        # A sibling first: a half-written library must never carry the name, and one that is loaded must not change.
+        temporary = library.with_name(f"{library.name}.{os.getpid()}.tmp")
+        try:
+            run([*common, "-shared", *objects, "-o", str(temporary)])
+            os.replace(temporary, library)
+        finally:
+            temporary.unlink(missing_ok=True)
+    return library
+
+
+def main() -> None:
+    try:
+        print(f"built {build()}")
+    except CannotBuildError as error:
+        sys.exit(f"the kernels were not built: {error}")
+
+
+if __name__ == "__main__":
+    main()

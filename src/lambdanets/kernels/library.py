@@ -1,0 +1,84 @@
+"""The compiled kernels as Python sees them: loaded once, or the reason why not.
+
+torch comes first: its OpenMP runtime is then the one that the library finds, and there is never a second.
+"""
+
+import ctypes
+import os
+
+import torch
+from torch import Tensor
+
+from lambdanets.kernels.build import LIBRARY
+
+SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
+# Set to anything to do without the kernels.
+SWITCH = "LAMBDANETS_NO_KERNELS"
+
+
+class Problem(ctypes.Structure):
+    """`lambda_problem` of lambda.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("b", "h", "k", "v", "u")),
+        *((name, ctypes.c_int64 * 2) for name in ("queries", "context", "scope", "stride", "dilation")),
+        ("past", ctypes.c_int64),
+        ("threads", ctypes.c_int64),
+        *((name, ctypes.c_int64 * 4) for name in ("q", "dq", "values", "dvalues", "y")),
+    )
+
+
+def load() -> ctypes.CDLL | str:
+    """The library, or why there is none."""
+    if os.environ.get(SWITCH):
+        return f"{SWITCH} is set"
+    if not LIBRARY.exists():
+        return "they were not built, see `python -m lambdanets.kernels.build`"
+    try:
+        library = ctypes.CDLL(str(LIBRARY))
+        library.lambda_instruction_set.restype = ctypes.c_char_p
+        library.lambda_use_instruction_set.argtypes = [ctypes.c_char_p]
+        for suffix in SUFFIX.values():
+            getattr(library, f"lambda_forward_{suffix}").argtypes = [ctypes.POINTER(Problem), *[ctypes.c_void_p] * 5]
+            getattr(library, f"lambda_backward_{suffix}").argtypes = [ctypes.POINTER(Problem), *[ctypes.c_void_p] * 9]
+    except (OSError, AttributeError) as error:  # damaged, for another machine, or of another version
+        return f"{LIBRARY.name} cannot be used ({error}), see `python -m lambdanets.kernels.build`"
+    return library
+
+
+LOADED = load()
+REASON = LOADED if isinstance(LOADED, str) else None
+
+
+def unavailable() -> str | None:
+    """None, or the reason why the kernels cannot be used."""
+    return REASON
+
+
+def instruction_set() -> str:
+    """What the kernels are compiled to on this machine."""
+    return str(_library().lambda_instruction_set().decode())
+
+
+def use_instruction_set(name: str) -> bool:
+    """Compute with another one, for tests; False if this machine does not have it."""
+    return bool(_library().lambda_use_instruction_set(name.encode()))
+
+
+def threads() -> int:
+    """How many threads a call may use: as many as torch."""
+    return torch.get_num_threads() if _library().lambda_has_threads() else 1
+
+
+def call(name: str, problem: Problem, *tensors: Tensor | None) -> None:
+    """Run a kernel on tensors of one dtype; those that are None are NULL."""
+    dtype = next(t.dtype for t in tensors if t is not None)
+    function = getattr(_library(), f"lambda_{name}_{SUFFIX[dtype]}")
+    if function(problem, *(None if t is None else t.data_ptr() for t in tensors)):
+        raise MemoryError(f"lambdanets: not enough memory for the kernel lambda_{name}")
+
+
+def _library() -> ctypes.CDLL:
+    if isinstance(LOADED, str):
+        raise RuntimeError(f"lambdanets has no kernels here: {LOADED}")
+    return LOADED

@@ -1,0 +1,32 @@
+/* The C interface of the kernels: plain C, no torch. Every pointer is to memory of the caller, every stride counts
+ * elements. Letters as in the paper: b examples, n queries of h heads, m context positions, depths k, v and u. */
+#ifndef LAMBDANETS_LAMBDA_H
+#define LAMBDANETS_LAMBDA_H
+
+#include <stdint.h>
+
+/* A grid of queries that looks at a grid of context positions. Maps of one axis have a first axis of length 1. */
+typedef struct {
+    int64_t b, h, k, v, u;
+    int64_t queries[2], context[2], scope[2], stride[2], dilation[2];
+    int64_t past;       /* rows of the table that count, in raster order: all of them, or up to the middle if causal */
+    int64_t threads;
+    int64_t q[4];       /* strides of q by (b, n, h, k) */
+    int64_t dq[4];      /* of its gradient */
+    int64_t values[4];  /* of the values by (b, m, v, u) */
+    int64_t dvalues[4]; /* of their gradient */
+    int64_t y[4];       /* of the output, or backward of its gradient, by (b, n, h, v) */
+} lambda_problem;
+
+/* What a function returns. */
+enum { LAMBDA_OK = 0, LAMBDA_NO_MEMORY = 1 };
+
+/* Y[b,n,h,v] = sum_k Q[b,n,h,k] (lc[b,k,v] + sum_{m,u} R[r(n,m),k,u] V[b,m,v,u])
+ * The table R is contiguous (p, k, u); the content lambdas lc, contiguous (b, k, v), may be NULL for none. */
+#define LAMBDA_FORWARD(real) \
+    (const lambda_problem *, const real *q, const real *values, const real *table, const real *lc, real *y)
+#define LAMBDA_BACKWARD(real)                                                                                    \
+    (const lambda_problem *, const real *q, const real *values, const real *table, const real *lc, const real *dy, \
+     real *dq, real *dvalues, real *dtable, real *dlc)
+
+#endif

@@ -1,0 +1,37 @@
+/* Vectors of the instruction set that a file is compiled for, as GCC and Clang spell them for every machine. */
+#ifndef LAMBDANETS_VECTOR_H
+#define LAMBDANETS_VECTOR_H
+
+#if defined(__AVX512F__)
+#define VECTOR_BYTES 64
+#define REGISTERS 32
+#elif defined(__AVX__)
+#define VECTOR_BYTES 32
+#define REGISTERS 16
+#elif defined(__aarch64__)
+#define VECTOR_BYTES 16
+#define REGISTERS 32
+#else
+#define VECTOR_BYTES 16
+#define REGISTERS 16
+#endif
+
+#define LANES ((int64_t)(VECTOR_BYTES / sizeof(real)))
+
+/* The most accumulators that leave room for one row of B and a broadcast: ROWS x VECTORS of them. */
+#define ROWS 4
+#define VECTORS (REGISTERS == 32 ? 6 : 3)
+
+/* In memory a vector may begin at any element. */
+typedef real vec __attribute__((vector_size(VECTOR_BYTES)));
+typedef real vec_in_memory __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#define LOAD(p) (*(const vec_in_memory *)(p))
+#define STORE(p) (*(vec_in_memory *)(p))
+#define SMALLER(a, b) ((a) < (b) ? (a) : (b))
+#define LARGER(a, b) ((a) > (b) ? (a) : (b))
+#define ROUND_UP(x, to) (((x) + (to) - 1) / (to) * (to))
+#define UNROLL _Pragma("GCC unroll 8")
+
+#endif

@@ -1,0 +1,81 @@
+"""The kernels as torch operators, `torch.ops.lambdanets.*`, with what compile, export and autograd need to know.
+
+    Y = Q (lc + lp), lp[n] = sum_m E[n, m] V[m]
+
+q (b, n, h, k), values (b, m, v, u), table (p, k, u) and, or None, content lambdas lc (b, k, v); a grid of one or two
+axes as lists of integers, one-axis grids with a first axis of 1.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lambdanets.kernels.library import Problem, call, threads
+
+GRID = "SymInt[] queries, SymInt[] context, SymInt[] scope, SymInt[] stride, SymInt[] dilation, SymInt past"
+TENSORS = "Tensor q, Tensor values, Tensor table, Tensor? content"
+
+definitions = torch.library.Library("lambdanets", "DEF")
+definitions.define(f"position({TENSORS}, {GRID}) -> Tensor")
+definitions.define(f"position_backward(Tensor dy, {TENSORS}, {GRID}) -> (Tensor, Tensor, Tensor, Tensor)")
+
+
+def describe(q: Tensor, dq: Tensor, values: Tensor, dvalues: Tensor, y: Tensor, grid: Sequence[Any]) -> Problem:
+    b, _, h, k = q.shape
+    v, u = values.shape[2:]
+    two, four = ctypes.c_int64 * 2, ctypes.c_int64 * 4
+    strides = (four(*t.stride()) for t in (q, dq, values, dvalues, y))
+    return Problem(b, h, k, v, u, *(two(*axis) for axis in grid[:5]), grid[5], threads(), *strides)
+
+
+@torch.library.impl(definitions, "position", "CPU")
+def position(q: Tensor, values: Tensor, table: Tensor, content: Tensor | None, *grid: Any) -> Tensor:
+    y = q.new_empty(*q.shape[:3], values.shape[2])
+    content = None if content is None else content.contiguous()
+    call("forward", describe(q, q, values, values, y, grid), q, values, table.contiguous(), content, y)
+    return y
+
+
+@torch.library.impl(definitions, "position_backward", "CPU")
+def position_backward(
+    dy: Tensor, q: Tensor, values: Tensor, table: Tensor, content: Tensor | None, *grid: Any
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    dq, dvalues = torch.empty_like(q), torch.empty_like(values)
+    dtable = torch.empty_like(table, memory_format=torch.contiguous_format)
+    content = None if content is None else content.contiguous()
+    dcontent = None if content is None else torch.empty_like(content)
+    problem = describe(q, dq, values, dvalues, dy, grid)
+    call("backward", problem, q, values, table.contiguous(), content, dy, dq, dvalues, dtable, dcontent)
+    return dq, dvalues, dtable, dtable.new_empty(0) if dcontent is None else dcontent
+
+
+def _fake(q: Tensor, values: Tensor, table: Tensor, content: Tensor | None, *grid: Any) -> Tensor:
+    return q.new_empty(*q.shape[:3], values.shape[2])
+
+
+def _fake_backward(
+    dy: Tensor, q: Tensor, values: Tensor, table: Tensor, content: Tensor | None, *grid: Any
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    dcontent = table.new_empty(0) if content is None else content.new_empty(content.shape)
+    return torch.empty_like(q), torch.empty_like(values), table.new_empty(table.shape), dcontent
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:4])
+    ctx.grid = inputs[4:]
+
+
+def _backward(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
+    q, values, table, content = ctx.saved_tensors
+    dq, dvalues, dtable, dcontent = torch.ops.lambdanets.position_backward(dy, q, values, table, content, *ctx.grid)
+    return dq, dvalues, dtable, None if content is None else dcontent, *(None,) * 6
+
+
+torch.library.register_fake("lambdanets::position", _fake, lib=definitions)
+torch.library.register_fake("lambdanets::position_backward", _fake_backward, lib=definitions)
+torch.library.register_autograd("lambdanets::position", _backward, setup_context=_remember, lib=definitions)
+
+position_term = torch.ops.lambdanets.position.default

@@ -1,0 +1,65 @@
+"""Query first in C: the scores of a window, then their sum over the values, query by query; nothing else exists.
+
+Everything the backward pass needs is computed again, so that autograd keeps the inputs and nothing more.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lambdanets.kernels import operators, unavailable
+from lambdanets.ops.geometry import Geometry, Grid, past_rows, reachable
+from lambdanets.ops.masks import Allowed
+from lambdanets.ops.plans.problem import Cost, Problem
+
+
+class Native:
+    """h (k + v) multiplies for each pair in scope, backward h (3 k + 2 v) more, at two thirds of a product's rate."""
+
+    name = "native"
+
+    def supports(self, problem: Problem) -> str | None:
+        if problem.device.type != "cpu":
+            return f"the kernels are for CPUs, and this is on {problem.device}"
+        if problem.dtype not in (torch.float32, torch.float64):
+            return f"the kernels are for float32 and float64, and this is {problem.dtype}"
+        if problem.no_windows is not None:
+            return problem.no_windows
+        assert isinstance(problem.geometry, Grid)
+        if len(problem.geometry.scope) > 2:
+            return "the kernels are for maps of one or two axes"
+        reason = unavailable()
+        return None if reason is None else f"there are no kernels: {reason}"
+
+    def cost(self, problem: Problem) -> Cost:
+        p = problem
+        pairs = p.b * p.pairs_in_scope * p.h * p.u
+        products = pairs * ((p.k + p.v) + (3 * p.k + 2 * p.v if p.trains else 0))
+        packed = p.b * (p.n * p.h * (p.k + p.v) + p.m * p.v * p.u)
+        return Cost(1.6 * products, 4 * packed + 4e4)
+
+    def run(
+        self,
+        q: Float[Tensor, "b n h k"],
+        values: Float[Tensor, "b m v u"],
+        table: Float[Tensor, "p k u"],
+        geometry: Geometry,
+        allowed: Allowed,
+    ) -> Float[Tensor, "b n h v"]:
+        return native_terms(q, values, table, None, geometry)
+
+
+def native_terms(
+    q: Float[Tensor, "b n h k"],
+    values: Float[Tensor, "b m v u"],
+    table: Float[Tensor, "p k u"],
+    content: Float[Tensor, "b k v"] | None,
+    geometry: Geometry,
+) -> Float[Tensor, "b n h v"]:
+    """The position term, and in the same pass the content term of given content lambdas."""
+    assert isinstance(geometry, Grid)
+    grid, table = reachable(geometry, table)
+    past = past_rows(grid) if grid.causal else grid.rows
+    axes = (grid.queries, grid.context, grid.scope, grid.stride, grid.dilation)
+    y: Tensor = operators.position_term(q, values, table, content, *([1] * (2 - len(a)) + [*a] for a in axes), past)
+    return y
