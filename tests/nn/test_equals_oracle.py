@@ -2,21 +2,10 @@
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 
 from compare import SWEEP, TOLERANCE, assert_close, layer_with_gradients, oracle_with_gradients
 from strategies import lambda_cases
-
-
-def well_conditioned(case, layer) -> bool:
-    """No L2 norm of keys near its singularity at zero, where the last bit of float32 decides a gradient."""
-    if case.arguments["key_norm"] != "l2" or layer.key is None:
-        return True
-    context = case.x if case.context is None else case.context
-    tokens = context if case.tokens else context.flatten(2).transpose(1, 2)
-    squares = (tokens.to(layer.key.weight.dtype) @ layer.key.weight.T).double().square()
-    lengths = torch.einsum("bnm,bmc->bnc", case.allowed().double(), squares).sqrt()
-    return not ((lengths > 0) & (lengths < 0.1)).any()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
@@ -27,7 +16,9 @@ def test_layer_equals_oracle(case, dtype):
     x = case.x.to(dtype)
     context = None if case.context is None else case.context.to(dtype)
     options = {"mask": case.mask, "relation": case.relation}
-    assume(dtype == torch.float64 or well_conditioned(case, layer))
     oracle = oracle_with_gradients(layer, x, context, tokens=case.tokens, **options, **case.oracle)
+    # Near the singularity of a norm, or where a sum cancels, float32 decides nothing in the fifth digit: there the
+    # layer may be off by twice as much as the oracle's own formulas in float32, and by no more.
+    naive = oracle_with_gradients(layer, x, context, tokens=case.tokens, dtype=dtype, **options, **case.oracle)
     ours = layer_with_gradients(layer, x, context, **options)
-    assert_close(ours, oracle, TOLERANCE[dtype])
+    assert_close(ours, oracle, TOLERANCE[dtype], naive)

@@ -62,9 +62,10 @@ def build(library: Path = LIBRARY, extra: Sequence[str] = ()) -> Path:
         jobs, objects = [], []
         for isa, flags in family.items():
             for name, real in (("f32", "float"), ("f64", "double")):
-                objects.append(f"{folder}/position_{isa}_{name}.o")
                 define = [f"-Dreal={real}", f"-DNAME(x)=lambda_##x##_{name}_{isa}"]
-                jobs.append([*common, *flags, *define, "-c", str(SOURCES / "position.c"), "-o", objects[-1]])
+                for source in ("position", "norm"):
+                    objects.append(f"{folder}/{source}_{isa}_{name}.o")
+                    jobs.append([*common, *flags, *define, "-c", str(SOURCES / f"{source}.c"), "-o", objects[-1]])
         objects.append(f"{folder}/dispatch.o")
         form = ["-DWITH_X86"] if on_x86 else []
         jobs.append([*common, *form, "-c", str(SOURCES / "dispatch.c"), "-o", objects[-1]])
@@ -73,7 +74,7 @@ def build(library: Path = LIBRARY, extra: Sequence[str] = ()) -> Path:
         # A sibling first: a half-written library must never carry the name, and one that is loaded must not change.
         temporary = library.with_name(f"{library.name}.{os.getpid()}.tmp")
         try:
-            run([*common, "-shared", *objects, "-o", str(temporary)])
+            run([*common, "-shared", *objects, "-lm", "-o", str(temporary)])
             os.replace(temporary, library)
         finally:
             temporary.unlink(missing_ok=True)

@@ -5,6 +5,7 @@ torch comes first: its OpenMP runtime is then the one that the library finds, an
 
 import ctypes
 import os
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -41,6 +42,9 @@ def load() -> ctypes.CDLL | str:
         for suffix in SUFFIX.values():
             getattr(library, f"lambda_forward_{suffix}").argtypes = [ctypes.POINTER(Problem), *[ctypes.c_void_p] * 5]
             getattr(library, f"lambda_backward_{suffix}").argtypes = [ctypes.POINTER(Problem), *[ctypes.c_void_p] * 9]
+            sizes = [*[ctypes.c_int64] * 4, ctypes.c_double]
+            getattr(library, f"lambda_norm_forward_{suffix}").argtypes = [*sizes, *[ctypes.c_void_p] * 6]
+            getattr(library, f"lambda_norm_backward_{suffix}").argtypes = [*sizes, *[ctypes.c_void_p] * 8]
     except (OSError, AttributeError) as error:  # damaged, for another machine, or of another version
         return f"{LIBRARY.name} cannot be used ({error}), see `python -m lambdanets.kernels.build`"
     return library
@@ -70,11 +74,11 @@ def threads() -> int:
     return torch.get_num_threads() if _library().lambda_has_threads() else 1
 
 
-def call(name: str, problem: Problem, *tensors: Tensor | None) -> None:
-    """Run a kernel on tensors of one dtype; those that are None are NULL."""
+def call(name: str, sizes: Sequence[object], *tensors: Tensor | None) -> None:
+    """Run a kernel on sizes and tensors of one dtype; those that are None are NULL."""
     dtype = next(t.dtype for t in tensors if t is not None)
     function = getattr(_library(), f"lambda_{name}_{SUFFIX[dtype]}")
-    if function(problem, *(None if t is None else t.data_ptr() for t in tensors)):
+    if function(*sizes, *(None if t is None else t.data_ptr() for t in tensors)):
         raise MemoryError(f"lambdanets: not enough memory for the kernel lambda_{name}")
 
 

@@ -21,6 +21,11 @@ TENSORS = "Tensor q, Tensor values, Tensor table, Tensor? content"
 definitions = torch.library.Library("lambdanets", "DEF")
 definitions.define(f"position({TENSORS}, {GRID}) -> Tensor")
 definitions.define(f"position_backward(Tensor dy, {TENSORS}, {GRID}) -> (Tensor, Tensor, Tensor, Tensor)")
+definitions.define("batch_norm(Tensor x, Tensor weight, Tensor bias, float eps) -> (Tensor, Tensor, Tensor)")
+definitions.define(
+    "batch_norm_backward(Tensor g, Tensor x, Tensor weight, Tensor mean, Tensor var, float eps)"
+    " -> (Tensor, Tensor, Tensor)"
+)
 
 
 def describe(q: Tensor, dq: Tensor, values: Tensor, dvalues: Tensor, y: Tensor, grid: Sequence[Any]) -> Problem:
@@ -35,7 +40,7 @@ def describe(q: Tensor, dq: Tensor, values: Tensor, dvalues: Tensor, y: Tensor, 
 def position(q: Tensor, values: Tensor, table: Tensor, content: Tensor | None, *grid: Any) -> Tensor:
     y = q.new_empty(*q.shape[:3], values.shape[2])
     content = None if content is None else content.contiguous()
-    call("forward", describe(q, q, values, values, y, grid), q, values, table.contiguous(), content, y)
+    call("forward", [describe(q, q, values, values, y, grid)], q, values, table.contiguous(), content, y)
     return y
 
 
@@ -48,7 +53,7 @@ def position_backward(
     content = None if content is None else content.contiguous()
     dcontent = None if content is None else torch.empty_like(content)
     problem = describe(q, dq, values, dvalues, dy, grid)
-    call("backward", problem, q, values, table.contiguous(), content, dy, dq, dvalues, dtable, dcontent)
+    call("backward", [problem], q, values, table.contiguous(), content, dy, dq, dvalues, dtable, dcontent)
     return dq, dvalues, dtable, dtable.new_empty(0) if dcontent is None else dcontent
 
 
@@ -78,4 +83,54 @@ torch.library.register_fake("lambdanets::position", _fake, lib=definitions)
 torch.library.register_fake("lambdanets::position_backward", _fake_backward, lib=definitions)
 torch.library.register_autograd("lambdanets::position", _backward, setup_context=_remember, lib=definitions)
 
+
+def _norm_sizes(x: Tensor, eps: float) -> tuple[object, ...]:
+    return (*x.shape, x.stride(0), threads(), eps)
+
+
+@torch.library.impl(definitions, "batch_norm", "CPU")
+def batch_norm_forward(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    x = x if x.stride(1) == 1 else x.contiguous()
+    y, mean, var = x.new_empty(x.shape), torch.empty_like(weight), torch.empty_like(weight)
+    call("norm_forward", _norm_sizes(x, eps), x, weight.contiguous(), bias.contiguous(), y, mean, var)
+    return y, mean, var
+
+
+@torch.library.impl(definitions, "batch_norm_backward", "CPU")
+def batch_norm_backward(
+    g: Tensor, x: Tensor, weight: Tensor, mean: Tensor, var: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    x = x if x.stride(1) == 1 else x.contiguous()
+    dx, dweight, dbias = x.new_empty(x.shape), torch.empty_like(mean), torch.empty_like(mean)
+    tensors = (x, weight.contiguous(), mean, var, g.contiguous(), dx, dweight, dbias)
+    call("norm_backward", _norm_sizes(x, eps), *tensors)
+    return dx, dweight, dbias
+
+
+def _fake_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    return x.new_empty(x.shape), torch.empty_like(weight), torch.empty_like(weight)
+
+
+def _fake_norm_backward(
+    g: Tensor, x: Tensor, weight: Tensor, mean: Tensor, var: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    return x.new_empty(x.shape), torch.empty_like(mean), torch.empty_like(mean)
+
+
+def _remember_norm(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    x, weight, _, ctx.eps = inputs
+    _, mean, var = output
+    ctx.mark_non_differentiable(mean, var)
+    ctx.save_for_backward(x, weight, mean, var)
+
+
+def _norm_backward(ctx: Any, g: Tensor, *_: Any) -> tuple[Any, ...]:
+    return *torch.ops.lambdanets.batch_norm_backward(g, *ctx.saved_tensors, ctx.eps), None
+
+
+torch.library.register_fake("lambdanets::batch_norm", _fake_norm, lib=definitions)
+torch.library.register_fake("lambdanets::batch_norm_backward", _fake_norm_backward, lib=definitions)
+torch.library.register_autograd("lambdanets::batch_norm", _norm_backward, setup_context=_remember_norm, lib=definitions)
+
+batch_norm = torch.ops.lambdanets.batch_norm.default
 position_term = torch.ops.lambdanets.position.default

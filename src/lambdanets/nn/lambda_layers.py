@@ -19,6 +19,7 @@ from lambdanets.nn.explain import Explanation, explain_position_term
 from lambdanets.nn.intermediates import LambdaIntermediates, gather_intermediates
 from lambdanets.nn.layout import every, memory_format
 from lambdanets.nn.norms import Norm, frozen_statistics, make_norm, normalise
+from lambdanets.nn.projections import Part, Projection, can_be_joined, project_jointly
 from lambdanets.nn.scene import Scene, read_scene
 from lambdanets.nn.tables import RelationTable, RelativeTable, make_table, shared_table
 from lambdanets.ops.content import content_term
@@ -42,16 +43,6 @@ class _Projected(NamedTuple):
     values: Float[Tensor, "b m v u"]
     scene: Scene
     dtype: torch.dtype  # of the projections, and so of the output
-
-
-class Projection(nn.Linear):
-    """A linear map without bias that starts from a normal of std d^-1/2, d the width of its input."""
-
-    def __init__(self, d_in: int, d_out: int) -> None:
-        super().__init__(d_in, d_out, bias=False)
-
-    def reset_parameters(self) -> None:
-        nn.init.normal_(self.weight, std=self.in_features**-0.5)
 
 
 class LambdaLayer(nn.Module):
@@ -297,12 +288,18 @@ class LambdaLayer(nn.Module):
             asking = asking.masked_fill(~counted[..., None] & ~asking.isfinite(), 0.0)
         tokens = drop_unusable(tokens, scene.usable)
         owner = type(self).__name__
-        q, values = self.query(asking), self.value(tokens)
-        keys = None if self.key is None else widen(self.key(tokens)).unflatten(-1, (self.k, self.u))
+        parts: list[Part] = [(self.query, self.query_norm), (self.value, self.value_norm)]
+        if self.key is not None:
+            parts.append((self.key, None))
+        if asking is tokens and can_be_joined(parts):
+            (q, values, *keys), norms = project_jointly(tokens, parts, owner)
+        else:
+            (q, values), norms = (self.query(asking), self.value(tokens)), [norm for _, norm in parts]
+            keys = [] if self.key is None else [self.key(tokens)]
         return _Projected(
-            widen(normalise(self.query_norm, q, counted, owner)).unflatten(-1, (self.h, self.k)),
-            keys,
-            widen(normalise(self.value_norm, values, scene.usable, owner)).unflatten(-1, (self.v, self.u)),
+            widen(normalise(norms[0], q, counted, owner)).unflatten(-1, (self.h, self.k)),
+            widen(keys[0]).unflatten(-1, (self.k, self.u)) if keys else None,
+            widen(normalise(norms[1], values, scene.usable, owner)).unflatten(-1, (self.v, self.u)),
             scene,
             q.dtype,
         )

@@ -3,7 +3,7 @@
 They run on tokens `(b, n, c)`. Rows that no query may use stay out of the batch statistics.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
@@ -12,6 +12,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from lambdanets.kernels import unavailable
+from lambdanets.kernels.operators import batch_norm
 from lambdanets.ops.precision import widen
 
 Norm = Literal["batch", "rms", "none"]
@@ -27,9 +29,11 @@ def make_norm(kind: Norm, channels: int) -> nn.Module:
 
 
 def normalise(
-    norm: nn.Module, x: Float[Tensor, "b n c"], counted: Bool[Tensor, "#b n"] | None, owner: str
+    norm: nn.Module | None, x: Float[Tensor, "b n c"], counted: Bool[Tensor, "#b n"] | None, owner: str
 ) -> Float[Tensor, "b n c"]:
-    """Apply `norm` to tokens; batch statistics are taken over the `counted` rows, all of them if None."""
+    """Apply `norm`, if any, to tokens; batch statistics are taken over the `counted` rows, all of them if None."""
+    if norm is None:
+        return x
     y: Tensor
     for parameter in norm.parameters():
         x = x.to(parameter.dtype)  # autocast hands over half precision, the norm has its own
@@ -45,9 +49,63 @@ def normalise(
             raise ValueError(f"{owner}: SyncBatchNorm cannot leave rows out; train without the mask or unconverted")
         return masked_batch_norm(norm, x, counted.expand(x.shape[:2])[..., None])
     # As rows of a matrix: on maps, torch 2.13's batch norm has a wrong backward on CPU for a single example whose
-    # gradient arrives transposed.
-    y = norm(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+    # gradient arrives transposed. Contiguous, as it is slow on columns of a larger matrix.
+    y = norm(x.flatten(0, 1).contiguous()).unflatten(0, x.shape[:2])
     return y
+
+
+def as_scale_and_shift(
+    norm: nn.Module, x: Float[Tensor, "b n d"]
+) -> tuple[Float[Tensor, "c"], Float[Tensor, "c"]] | None:
+    """What a norm does to each channel if that does not depend on the batch: times a scale, plus a shift.
+
+    None for a norm that looks at its input, that somebody listens to, or in half precision, where the detour through
+    the weights would round differently.
+    """
+    if not isinstance(norm, _BatchNorm) or not is_plain(norm):
+        return None
+    if norm.training or norm.running_mean is None or norm.running_var is None:
+        return None
+    if x.dtype not in (torch.float32, torch.float64) or torch.is_autocast_enabled(x.device.type):
+        return None
+    scale = torch.rsqrt(norm.running_var + norm.eps)
+    scale = scale * norm.weight if norm.affine else scale
+    shift = -norm.running_mean * scale
+    return scale, shift + norm.bias if norm.affine else shift
+
+
+def batch_norm_together(
+    norms: Sequence[nn.Module | None], x: Float[Tensor, "b n c"], owner: str
+) -> Float[Tensor, "b n c"] | None:
+    """Batch norms in training of neighbouring columns, in one pass of the kernels; None if these cannot.
+
+    torch's own would copy the columns out of the tensor that they are part of.
+    """
+    plain = [
+        norm for norm in norms if isinstance(norm, _BatchNorm) and is_plain(norm) and norm.training and norm.affine
+    ]
+    if len(plain) < len(norms) or len({norm.eps for norm in plain}) > 1 or x.shape[0] * x.shape[1] == 0:
+        return None
+    if unavailable() is not None or x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
+        return None
+    if torch.compiler.is_exporting() or any(norm.weight.dtype != x.dtype for norm in plain):
+        return None
+    check_batch(x, None, owner)
+    weight, bias = torch.cat([norm.weight for norm in plain]), torch.cat([norm.bias for norm in plain])
+    y: Tensor
+    y, mean, var = batch_norm(x.flatten(0, 1), weight, bias, plain[0].eps)
+    count = torch.tensor(x.shape[0] * x.shape[1])
+    channels = [norm.num_features for norm in plain]
+    for norm, its_mean, its_var in zip(plain, mean.split(channels), var.split(channels), strict=True):
+        if norm.track_running_stats:
+            update_statistics(norm, its_mean, its_var * (count / (count - 1)), count)
+    y = y.unflatten(0, x.shape[:2])
+    return y
+
+
+def is_plain(norm: nn.Module) -> bool:
+    """A batch norm as `make_norm` makes it, that nobody listens to."""
+    return type(norm) is nn.BatchNorm1d and not norm._forward_hooks and not norm._forward_pre_hooks
 
 
 def check_batch(x: Float[Tensor, "b n c"], counted: Bool[Tensor, "#b n"] | None, owner: str) -> None:

@@ -28,6 +28,7 @@ def lambda_terms(
 ) -> Float[Tensor, "b n h v"]:
     """Y = Q lc + Q lp, without the term whose keys or table are None; a causal grid makes both terms causal.
 
+    >>> import torch
     >>> from lambdanets.ops import Grid
     >>> q, keys, values = torch.randn(2, 35, 4, 16), torch.randn(2, 35, 16, 1), torch.randn(2, 35, 3, 1)
     >>> lambda_terms(q, keys, values, torch.randn(9, 16, 1), Grid.of((5, 7), scope=3)).shape

@@ -7,7 +7,11 @@
     int lambda_forward_f32_##isa LAMBDA_FORWARD(float);                                                          \
     int lambda_forward_f64_##isa LAMBDA_FORWARD(double);                                                         \
     int lambda_backward_f32_##isa LAMBDA_BACKWARD(float);                                                        \
-    int lambda_backward_f64_##isa LAMBDA_BACKWARD(double);
+    int lambda_backward_f64_##isa LAMBDA_BACKWARD(double);                                                       \
+    int lambda_norm_forward_f32_##isa LAMBDA_NORM_FORWARD(float);                                                \
+    int lambda_norm_forward_f64_##isa LAMBDA_NORM_FORWARD(double);                                               \
+    int lambda_norm_backward_f32_##isa LAMBDA_NORM_BACKWARD(float);                                              \
+    int lambda_norm_backward_f64_##isa LAMBDA_NORM_BACKWARD(double);
 
 typedef struct {
     const char *name;
@@ -15,10 +19,17 @@ typedef struct {
     int (*forward_f64) LAMBDA_FORWARD(double);
     int (*backward_f32) LAMBDA_BACKWARD(float);
     int (*backward_f64) LAMBDA_BACKWARD(double);
+    int (*norm_forward_f32) LAMBDA_NORM_FORWARD(float);
+    int (*norm_forward_f64) LAMBDA_NORM_FORWARD(double);
+    int (*norm_backward_f32) LAMBDA_NORM_BACKWARD(float);
+    int (*norm_backward_f64) LAMBDA_NORM_BACKWARD(double);
 } kernels;
 
-#define FORM(isa) \
-    {#isa, lambda_forward_f32_##isa, lambda_forward_f64_##isa, lambda_backward_f32_##isa, lambda_backward_f64_##isa}
+#define FORM(isa)                                                                                                \
+    {#isa,                                                                                                       \
+     lambda_forward_f32_##isa,       lambda_forward_f64_##isa,       lambda_backward_f32_##isa,                  \
+     lambda_backward_f64_##isa,      lambda_norm_forward_f32_##isa,  lambda_norm_forward_f64_##isa,              \
+     lambda_norm_backward_f32_##isa, lambda_norm_backward_f64_##isa}
 
 DECLARE(baseline)
 #ifdef WITH_X86
@@ -77,6 +88,13 @@ int lambda_has_threads(void) {
                                const real *lc, const real *dy, real *dq, real *dvalues, real *dtable,            \
                                real *dlc) {                                                                      \
         return chosen->backward_##type(p, q, values, table, lc, dy, dq, dvalues, dtable, dlc);                   \
+    }                                                                                                            \
+    int lambda_norm_forward_##type LAMBDA_NORM_FORWARD(real) {                                                   \
+        return chosen->norm_forward_##type(rows, columns, stride, threads, eps, x, weight, bias, y, mean, var);  \
+    }                                                                                                            \
+    int lambda_norm_backward_##type LAMBDA_NORM_BACKWARD(real) {                                                 \
+        return chosen->norm_backward_##type(rows, columns, stride, threads, eps, x, weight, mean, var, g, dx,    \
+                                            dweight, dbias);                                                     \
     }
 
 EXPORT(f32, float)

@@ -29,4 +29,12 @@ enum { LAMBDA_OK = 0, LAMBDA_NO_MEMORY = 1 };
     (const lambda_problem *, const real *q, const real *values, const real *table, const real *lc, const real *dy, \
      real *dq, real *dvalues, real *dtable, real *dlc)
 
+/* Batch norm in training of a (rows, columns) matrix with rows `stride` apart; y and the gradients are contiguous. */
+#define LAMBDA_NORM_FORWARD(real)                                                                                \
+    (int64_t rows, int64_t columns, int64_t stride, int64_t threads, double eps, const real *x, const real *weight, \
+     const real *bias, real *y, real *mean, real *var)
+#define LAMBDA_NORM_BACKWARD(real)                                                                               \
+    (int64_t rows, int64_t columns, int64_t stride, int64_t threads, double eps, const real *x, const real *weight, \
+     const real *mean, const real *var, const real *g, real *dx, real *dweight, real *dbias)
+
 #endif

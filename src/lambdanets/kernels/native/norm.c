@@ -1,0 +1,109 @@
+/* Batch norm of the columns of a matrix whose rows may lie apart, as the columns of a larger one do.
+ *
+ *   forward    y = (x - mean) w / sqrt(var + eps) + b
+ *   backward   dx = w / sqrt(var + eps) (g - mean(g) - xhat mean(g xhat))      dw = sum g xhat      db = sum g
+ *
+ * Rows are summed in blocks that the nearest cache holds; the blocks' sums are joined in double precision and always
+ * in the same order, so that the result does not depend on the threads. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lambda.h"
+
+enum { BLOCK = 64 };
+
+#define SMALLER(a, b) ((a) < (b) ? (a) : (b))
+
+/* sums[0] and sums[1] of every block: its mean and its sum of squares about that. */
+static void moments(const real *x, int64_t rows, int64_t stride, int64_t columns, real *sums) {
+    real *mean = sums, *squares = sums + columns;
+    memset(sums, 0, sizeof(real) * 2 * columns);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < columns; c++) mean[c] += x[r * stride + c];
+    for (int64_t c = 0; c < columns; c++) mean[c] /= (real)rows;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < columns; c++) {
+            const real d = x[r * stride + c] - mean[c];
+            squares[c] += d * d;
+        }
+}
+
+int NAME(norm_forward) LAMBDA_NORM_FORWARD(real);
+int NAME(norm_forward)(int64_t rows, int64_t columns, int64_t stride, int64_t threads, double eps, const real *x,
+                       const real *weight, const real *bias, real *y, real *mean, real *var) {
+    const int64_t blocks = (rows + BLOCK - 1) / BLOCK;
+    real *sums = malloc(sizeof(real) * (2 * blocks + 2) * columns);
+    if (!sums) return LAMBDA_NO_MEMORY;
+    real *scale = sums + 2 * blocks * columns, *shift = scale + columns;
+#pragma omp parallel num_threads((int)threads)
+    {
+#pragma omp for schedule(static)
+        for (int64_t z = 0; z < blocks; z++)
+            moments(x + z * BLOCK * stride, SMALLER(BLOCK, rows - z * BLOCK), stride, columns, sums + 2 * z * columns);
+#pragma omp for schedule(static)
+        for (int64_t c = 0; c < columns; c++) {
+            double m = 0, s = 0, n = 0;
+            for (int64_t z = 0; z < blocks; z++) {
+                const double more = (double)SMALLER(BLOCK, rows - z * BLOCK), d = sums[2 * z * columns + c] - m;
+                s += sums[(2 * z + 1) * columns + c] + d * d * n * more / (n + more);
+                m += d * more / (n + more);
+                n += more;
+            }
+            mean[c] = (real)m;
+            var[c] = (real)(s / (double)rows);
+            scale[c] = (real)(1 / sqrt(s / (double)rows + eps)) * weight[c];
+            shift[c] = bias[c];
+        }
+#pragma omp for schedule(static)
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t c = 0; c < columns; c++)
+                y[r * columns + c] = (x[r * stride + c] - mean[c]) * scale[c] + shift[c];
+    }
+    free(sums);
+    return LAMBDA_OK;
+}
+
+int NAME(norm_backward) LAMBDA_NORM_BACKWARD(real);
+int NAME(norm_backward)(int64_t rows, int64_t columns, int64_t stride, int64_t threads, double eps, const real *x,
+                        const real *weight, const real *mean, const real *var, const real *g, real *dx, real *dweight,
+                        real *dbias) {
+    const int64_t blocks = (rows + BLOCK - 1) / BLOCK;
+    real *sums = malloc(sizeof(real) * (2 * blocks + 3) * columns);
+    if (!sums) return LAMBDA_NO_MEMORY;
+    real *scale = sums + 2 * blocks * columns, *slope = scale + columns, *shift = slope + columns;
+#pragma omp parallel num_threads((int)threads)
+    {
+#pragma omp for schedule(static)
+        for (int64_t z = 0; z < blocks; z++) {
+            real *sum = sums + 2 * z * columns, *product = sum + columns;
+            memset(sum, 0, sizeof(real) * 2 * columns);
+            for (int64_t r = z * BLOCK; r < SMALLER((z + 1) * BLOCK, rows); r++)
+                for (int64_t c = 0; c < columns; c++) {
+                    sum[c] += g[r * columns + c];
+                    product[c] += g[r * columns + c] * (x[r * stride + c] - mean[c]);
+                }
+        }
+#pragma omp for schedule(static)
+        for (int64_t c = 0; c < columns; c++) {
+            double sum = 0, product = 0;
+            for (int64_t z = 0; z < blocks; z++) {
+                sum += sums[2 * z * columns + c];
+                product += sums[(2 * z + 1) * columns + c];
+            }
+            const double inverse = 1 / sqrt((double)var[c] + eps);
+            dbias[c] = (real)sum;
+            dweight[c] = (real)(product * inverse);
+            scale[c] = (real)(weight[c] * inverse);
+            slope[c] = (real)(-weight[c] * inverse * inverse * inverse * product / (double)rows);
+            shift[c] = (real)(-weight[c] * inverse * sum / (double)rows);
+        }
+#pragma omp for schedule(static)
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t c = 0; c < columns; c++)
+                dx[r * columns + c] =
+                    g[r * columns + c] * scale[c] + (x[r * stride + c] - mean[c]) * slope[c] + shift[c];
+    }
+    free(sums);
+    return LAMBDA_OK;
+}

@@ -1,0 +1,62 @@
+"""Queries, keys and values: linear maps of the input, and several of them as one product."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lambdanets.nn.norms import as_scale_and_shift, batch_norm_together
+
+
+class Projection(nn.Linear):
+    """A linear map without bias that starts from a normal of std d^-1/2, d the width of its input."""
+
+    def __init__(self, d_in: int, d_out: int) -> None:
+        super().__init__(d_in, d_out, bias=False)
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.weight, std=self.in_features**-0.5)
+
+
+Part = tuple[nn.Module, nn.Module | None]
+
+
+def can_be_joined(parts: Sequence[Part]) -> bool:
+    """Nobody replaced a projection or listens to one: then their product can be taken together."""
+    return all(
+        type(projection) is Projection and not projection._forward_hooks and not projection._forward_pre_hooks
+        for projection, _ in parts
+    )
+
+
+def project_jointly(
+    x: Float[Tensor, "b n d"], parts: Sequence[Part], owner: str
+) -> tuple[list[Float[Tensor, "b n _"]], list[nn.Module | None]]:
+    """x W of every projection, taken as one product whose columns are returned, and the norms still to be applied.
+
+    Parts with a norm come before those without.
+
+    A batch norm that uses its running statistics is a scale and a shift of each channel, and goes into the weights.
+    """
+    weights: list[Tensor] = []
+    shifts: list[Tensor] = []
+    left: list[nn.Module | None] = []
+    for projection, norm in parts:
+        weight = projection.weight
+        assert isinstance(weight, Tensor)
+        folded = None if norm is None else as_scale_and_shift(norm, x)
+        weights.append(weight if folded is None else weight * folded[0][:, None])
+        shifts.append(weight.new_zeros(weight.shape[0]) if folded is None else folded[1])
+        left.append(norm if folded is None else None)
+    shift = None if left == [norm for _, norm in parts] else torch.cat(shifts)
+    joint = F.linear(x, torch.cat(weights), shift)
+    columns = list(joint.split([weight.shape[0] for weight in weights], -1))
+    normed = [norm for norm in left if norm is not None]
+    width = sum(weight.shape[0] for weight in weights[: len(normed)])
+    together = batch_norm_together(normed, joint[..., :width], owner) if normed else None
+    if together is not None:  # the parts with norms come first
+        columns[: len(normed)] = together.split([weight.shape[0] for weight in weights[: len(normed)]], -1)
+        left = [None] * len(left)
+    return columns, left
