@@ -1,107 +1,82 @@
-"""A lambda layer where a 3x3 convolution or attention could stand, at the four resolutions of a ResNet-50."""
+"""A lambda layer beside those of others, a 3x3 convolution and attention, at the four resolutions of a ResNet-50."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Literal
 
-import torch
-from torch import Tensor, nn
-
+from lambdanets.bench.formats import Format
+from lambdanets.bench.gate import check
+from lambdanets.bench.job import Job, Row, Track
+from lambdanets.bench.memory import peak_in_fresh_process
+from lambdanets.bench.passes import PASSES, Pass
+from lambdanets.bench.peers import CONTESTANTS, CONVOLUTION, OURS, Shape, build, field
+from lambdanets.bench.timing import best_times
 from lambdanets.nn import LambdaLayer2d
-from lambdanets.ops import reference
 
 RESOLUTIONS = ((56, 64), (28, 128), (14, 256), (7, 512))
-BATCH = 8
-
-
-class Attention(nn.Module):
-    """torch's own multi-head attention over the positions of a map."""
-
-    def __init__(self, d: int, heads: int = 4) -> None:
-        super().__init__()
-        self.attention = nn.MultiheadAttention(d, heads, batch_first=True)
-
-    def forward(self, x: Tensor) -> Tensor:
-        tokens = x.flatten(2).transpose(1, 2)
-        y: Tensor = self.attention(tokens, tokens, tokens, need_weights=False)[0]
-        return y.transpose(1, 2).reshape(x.shape)
+QUICK_RESOLUTIONS = ((14, 32), (7, 64))
 
 
 @dataclass(frozen=True)
-class Shape:
-    """Maps of side x side positions and d channels."""
-
-    side: int
-    d: int
-
-    def contestants(self) -> dict[str, nn.Module]:
-        torch.manual_seed(0)
-        return {
-            "lambda": LambdaLayer2d(self.d),
-            "conv3x3": nn.Conv2d(self.d, self.d, 3, padding=1, bias=False),
-            "attention": Attention(self.d),
-        }
-
-    def input(self) -> Tensor:
-        return torch.randn(BATCH, self.d, self.side, self.side)
+class Settings:
+    rounds: int = 15
+    format: Format = "contiguous"
+    memory: Literal["none", "largest", "all"] = "largest"
+    quick: bool = False
 
 
-def check(shape: Shape, looks: int = 7) -> float:
-    """The layer's distance from the oracle at a few positions of the map that is timed.
-
-    The time of a wrong layer says nothing. The oracle takes the looked-at positions as queries of their own, with the
-    whole map as context and every offset spelt out as a relation.
-    """
-    side, scope = shape.side, 23
-    layer = LambdaLayer2d(shape.d, scope=scope).eval()
-    x = torch.randn(1, shape.d, side, side)
-    tokens = x.double().flatten(2).transpose(1, 2)
-    at = torch.linspace(0, side * side - 1, looks).long()
-    place = torch.arange(side * side)
-    down, right = ((place // s) % side - ((at // s) % side)[:, None] + scope // 2 for s in (side, 1))
-    inside = (down >= 0) & (down < scope) & (right >= 0) & (right < scope)
-    with torch.no_grad():
-        ours = layer(x).flatten(2).transpose(1, 2)[:, at]
-        exact = reference.lambda_layer(
-            tokens[:, at],
-            tokens,
-            {name: w.double() for name, w in layer.state_dict().items()},
-            size=(looks,),
-            context_size=(side * side,),
-            k=layer.k,
-            h=layer.h,
-            u=layer.u,
-            scope=None,
-            stride=(1,),
-            dilation=(1,),
-            terms="both",
-            key_norm="softmax",
-            norm="batch",
-            causal=False,
-            relation=torch.where(inside, down * scope + right, -1),
-            training=False,
-        )
-    error = float((ours - exact).abs().max() / exact.abs().max().clamp(min=1))
-    if not error <= 1e-5:
-        raise RuntimeError(f"the lambda layer is off by {error:.1e} at {shape}: not timed")
-    return error
+def shapes(settings: Settings) -> list[Shape]:
+    resolutions = QUICK_RESOLUTIONS if settings.quick else RESOLUTIONS
+    b, layout = 2 if settings.quick else 8, settings.format
+    plain = [Shape(side, d, b, format=layout) for side, d in resolutions]
+    deep = [Shape(side, d, b, u=4, scope=7, format=layout) for side, d in resolutions[:2]]
+    return plain + (deep[:1] if settings.quick else deep)
 
 
-def forward(module: nn.Module, x: Tensor) -> Callable[[], object]:
-    module.eval()
+def jobs(settings: Settings) -> list[Job]:
+    every = shapes(settings)
+    largest = max(shape.side for shape in every)
+    found = []
+    for shape in every:
+        for pass_ in PASSES:
+            wanted = settings.memory == "all" or (settings.memory == "largest" and shape.side == largest)
+            found.append(job(shape, pass_, settings.rounds, with_memory=wanted and pass_ == "training"))
+    return found
 
-    def run() -> object:
-        with torch.no_grad():
-            return module(x)
 
-    return run
+def job(shape: Shape, pass_: Pass, rounds: int, *, with_memory: bool) -> Job:
+    names = field(shape)
+
+    def run(track: Track) -> Row:
+        modules, x = {name: build(name, shape) for name in names}, shape.input()
+        ours = modules[OURS]
+        assert isinstance(ours, LambdaLayer2d)
+        error = check(ours, x)
+        runs = {name: PASSES[pass_](module, x) for name, module in modules.items()}
+        best = best_times(runs, track(range(rounds)))
+        peaks = {name: peak_in_fresh_process(name, shape) for name in track(names)} if with_memory else None
+        return row(shape, pass_, error, best, peaks)
+
+    label = f"{shape.side} x {shape.side}, {shape.d} channels, {pass_}"
+    return Job(label, rounds + len(names) * with_memory, run)
 
 
-def training_step(module: nn.Module, x: Tensor) -> Callable[[], object]:
-    module.train()
-    x = x.clone().requires_grad_()
+def row(
+    shape: Shape, pass_: Pass, error: float, seconds: Mapping[str, float], peaks: Mapping[str, int | None] | None
+) -> Row:
+    best_peer = min(peers(seconds), key=lambda name: seconds[name], default=None)
+    return {
+        **asdict(shape),
+        "pass": pass_,
+        "error": error,
+        "ms": {name: 1e3 * t for name, t in seconds.items()},
+        "best_peer": best_peer,
+        "best_peer_over_ours": None if best_peer is None else seconds[best_peer] / seconds[OURS],
+        "ours_over_conv": seconds[OURS] / seconds[CONVOLUTION] if CONVOLUTION in seconds else None,
+        "peak_bytes": None if peaks is None else dict(peaks),
+    }
 
-    def run() -> object:
-        y = module(x)
-        return torch.autograd.grad(y, [x, *module.parameters()], torch.ones_like(y))
 
-    return run
+def peers(names: Iterable[str]) -> list[str]:
+    """The lambda layers of others."""
+    return [name for name in names if CONTESTANTS[name].is_lambda]

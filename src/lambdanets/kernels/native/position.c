@@ -22,7 +22,8 @@
 
 enum { TILE_BYTES = 16 << 10, ROWS_AT_MOST = 8, COLUMNS_AT_MOST = 512 };
 
-#define S_ROW (CHUNK_FORWARD + 2 * LANES)       /* a row of s or ds: a chunk, and room for the ends of its outer vectors */
+/* A row of s or ds: a chunk, and room for the ends of its outer vectors. */
+#define S_ROW (CHUNK_FORWARD + 2 * LANES)
 
 /* Everything that does not change during a call. */
 typedef struct {
@@ -30,8 +31,8 @@ typedef struct {
     int64_t vp, kp;        /* depths in whole vectors, and how many of these go at once */
     int64_t v_step, k_step;
     int64_t image;         /* elements of a packed map of values */
-    int64_t turned;        /* columns of a packed map of values turned round, [v][m], and elements of one of its rows: */
-    int64_t turned_line;   /* one vector more than it needs, as rows a power of two apart would share a few cache lines */
+    int64_t turned;        /* columns of a packed map of values turned round, [v][m] */
+    int64_t turned_line;   /* elements of its rows: one vector more, for rows 4 KB apart would crowd one another out */
     int64_t tile;          /* queries at most */
     int64_t rows, columns; /* of queries in a unit of work */
     int64_t column_blocks, units; /* of one image */
@@ -48,10 +49,9 @@ typedef struct {
 /* What one thread works with. */
 typedef struct {
     real *q, *y, *g, *dq;  /* of the queries of a tile: [h][k], [h][vp], [h][vp], [h][kp] */
-    real *s, *ds;
-    real *lc;              /* the content lambda of the image, [k][vp] and, backward, [v][kp] */
-    real *lc_turned;
-    real *dlc, *dv, *dr;
+    real *s, *ds;          /* of a chunk of one query, h rows */
+    real *lc, *lc_turned;  /* the content lambda of the image, [k][vp] and, backward, [v][kp] */
+    real *dlc, *dv, *dr;   /* sums */
 } desk;
 
 static void *aligned(int64_t elements) {
@@ -59,23 +59,27 @@ static void *aligned(int64_t elements) {
     return aligned_alloc(64, bytes);
 }
 
-static int64_t desk_elements(const job *t, int backward) {
+/* The parts of a desk lie one behind the other in its memory; without memory, only their size is found. */
+static int64_t lay_out(const job *t, real *memory, desk *d) {
     const lambda_problem *p = t->w.p;
-    const int64_t one = p->h * (p->k + t->vp + (backward ? t->vp + t->kp : 0));
-    return t->tile * one + 2 * p->h * S_ROW + p->k * t->vp + t->vp * t->kp + 8 * 16;
-}
-
-static desk lay_out(const job *t, real *memory) {
-    const lambda_problem *p = t->w.p;
-    desk d = {0};
-    real **parts[] = {&d.s, &d.ds, &d.y, &d.lc, &d.lc_turned, &d.q, &d.g, &d.dq};
-    const int64_t sizes[] = {p->h * S_ROW,  p->h * S_ROW,        t->tile * p->h * t->vp, p->k * t->vp, t->vp * t->kp,
-                             t->tile * p->h * p->k, t->tile * p->h * t->vp, t->tile * p->h * t->kp};
-    for (int i = 0; i < 8; i++) {
-        *parts[i] = memory;
-        memory += ROUND_UP(sizes[i], LANES);
+    const int64_t rows = t->tile * p->h;
+    const struct {
+        real **part;
+        int64_t elements;
+    } parts[] = {{&d->s, p->h * S_ROW},
+                 {&d->ds, p->h * S_ROW},
+                 {&d->lc, p->k * t->vp},
+                 {&d->lc_turned, p->v * t->kp},
+                 {&d->q, t->q_here ? 0 : rows * p->k},
+                 {&d->y, t->y_here ? 0 : rows * t->vp},
+                 {&d->g, t->y_here ? 0 : rows * t->vp},
+                 {&d->dq, t->dq_here ? 0 : rows * t->kp}};
+    int64_t size = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        *parts[i].part = memory ? memory + size : NULL;
+        size += ROUND_UP(parts[i].elements, LANES);
     }
-    return d;
+    return ROUND_UP(size, 64);
 }
 
 static int prepare(job *t, const lambda_problem *p, int backward) {
@@ -87,7 +91,7 @@ static int prepare(job *t, const lambda_problem *p, int backward) {
     t->image = p->context[0] * t->w.width * t->vp;
     t->turned = ROUND_UP(t->w.width, LANES);
     t->turned_line = p->v * t->turned + LANES;
-    const int64_t one = p->h * (p->k + t->vp + (backward ? t->vp + t->kp : 0)) * (int64_t)sizeof(real);
+    const int64_t one = (int64_t)sizeof(real) * p->h * (p->k + t->vp) * (backward ? 2 : 1);
     t->tile = LARGER(ROWS_AT_MOST, TILE_BYTES / one);
     /* Enough units for every thread to have a few. */
     const int64_t share = p->b * p->queries[0] / (4 * p->threads);
@@ -301,7 +305,7 @@ static void backward_chunk(const job *t, desk *d, const tile *x, const chunk *c)
                         .rows = p->h, .vectors = t->vp / LANES, .step = t->v_step};
     /* ds takes the vectors of several lines at once. Stored in order, a line overwrites what stands behind the end of
      * the line before it. */
-    const int64_t per_line = (c->n + LANES - 1) / LANES, at_once = LARGER(1, VECTORS / per_line);
+    const int64_t per_line = (c->n + LANES - 1) / LANES, at_once = evenly(c->lines, LARGER(1, VECTORS / per_line));
     offsets from = consecutive, to = consecutive;
     for (int64_t l = 0, z = 0; l < at_once && at_once > 1; l++)
         for (int64_t v = 0; v < per_line; v++, z++) {
@@ -324,17 +328,14 @@ static void backward_chunk(const job *t, desk *d, const tile *x, const chunk *c)
         multiply(&s);
         dv.d = dvalues + start * t->vp;
         outer(&dv);
+        for (int64_t h = 0; h < p->h; h++) STORE(d->ds + h * S_ROW) = (vec){0}; /* what is skipped */
         for (int64_t l = 0; l < c->lines; l += at_once) {
             ds.c = d->ds + c->skip + l * c->n;
             ds.b = turned_values + start + l * p->dilation[0] * turned;
             ds.vectors = per_line * SMALLER(at_once, c->lines - l);
             multiply(&ds);
         }
-        for (int64_t h = 0; h < p->h; h++) {
-            real *row = d->ds + h * S_ROW;
-            for (int64_t before = 0; before < c->skip; before++) row[before] = 0;
-            STORE(row + c->skip + columns) = (vec){0};
-        }
+        for (int64_t h = 0; h < p->h; h++) STORE(d->ds + h * S_ROW + c->skip + columns) = (vec){0};
         outer(&dr);
         dq.c = o.at + j * o.next;
         multiply(&dq);
@@ -440,7 +441,8 @@ int NAME(forward)(const lambda_problem *p, const real *q, const real *values, co
                   real *y) {
     job t = {.q = q, .values = values, .table = table, .lc = lc, .y = y};
     int failed = prepare(&t, p, 0);
-    const int64_t desk_size = ROUND_UP(failed ? 0 : desk_elements(&t, 0), 16);
+    desk sizes;
+    const int64_t desk_size = failed ? 0 : lay_out(&t, NULL, &sizes);
     real *memory = NULL;
     if (!failed) {
         t.packed = aligned(p->b * t.image);
@@ -453,7 +455,8 @@ int NAME(forward)(const lambda_problem *p, const real *q, const real *values, co
         memset(t.tables + t.w.tables, 0, sizeof(real) * CHUNK_FORWARD);
 #pragma omp parallel num_threads((int)p->threads)
         {
-            desk d = lay_out(&t, memory + desk_size * omp_get_thread_num());
+            desk d = {0};
+            lay_out(&t, memory + desk_size * omp_get_thread_num(), &d);
             int64_t at = -1;
             pack_tables(&t);
             pack_values(&t);
@@ -524,7 +527,8 @@ int NAME(backward)(const lambda_problem *p, const real *q, const real *values, c
                    const real *dy, real *dq, real *dvalues, real *dtable, real *dlc) {
     job t = {.q = q, .values = values, .table = table, .lc = lc, .dy = dy, .dq = dq};
     int failed = prepare(&t, p, 1);
-    const int64_t desk_size = ROUND_UP(failed ? 0 : desk_elements(&t, 1), 16), table_size = t.w.tables + CHUNK_FORWARD;
+    desk sizes;
+    const int64_t desk_size = failed ? 0 : lay_out(&t, NULL, &sizes), table_size = t.w.tables + CHUNK_FORWARD;
     /* Images are shared out among the threads; if that leaves some idle, each is cut into parts with their own sums. */
     const int64_t wanted = p->b >= 4 * p->threads || (p->b && p->b % p->threads == 0) ? 1 : p->threads;
     const int64_t parts = LARGER(1, SMALLER(wanted, failed ? 1 : t.units));
@@ -549,7 +553,8 @@ int NAME(backward)(const lambda_problem *p, const real *q, const real *values, c
 #pragma omp parallel num_threads((int)p->threads)
         {
             const int thread = omp_get_thread_num();
-            desk d = lay_out(&t, memory + desk_size * thread);
+            desk d = {0};
+            lay_out(&t, memory + desk_size * thread, &d);
             d.dr = dr + table_size * thread;
             memset(d.dr, 0, sizeof(real) * table_size);
             pack_tables(&t);

@@ -1,0 +1,85 @@
+"""The time of a wrong layer says nothing: a layer is compared with the oracle before it is timed."""
+
+import torch
+from torch import Tensor
+
+from lambdanets.bench.job import CannotBenchmarkError
+from lambdanets.nn import LambdaLayer2d
+from lambdanets.ops import reference
+
+TOLERANCE = 1e-5
+
+
+def check(layer: LambdaLayer2d, x: Tensor, looks: int = 7) -> float:
+    """The layer's distance from the oracle at a few positions of the maps that are timed.
+
+    The distance is that of the output there, and of the gradients of x and every parameter when only those positions
+    count. The oracle takes them as queries of their own, with the whole map as context and every offset spelt out as
+    a relation. Norms use running statistics: those of a batch would need every position as a query.
+    """
+    x = x[:1]
+    height, width = x.shape[2:]
+    at = torch.linspace(0, height * width - 1, looks).long()
+    cotangent = torch.randn(1, looks, layer.d_out, generator=torch.Generator().manual_seed(0))
+    was_training = layer.training
+    layer.train()
+    with torch.no_grad():
+        layer(x)  # so that the running statistics are not the zeros and ones that a mistake could hide behind
+    layer.eval()
+    names = [name for name, _ in layer.named_parameters()]
+
+    leaf = x.detach().clone(memory_format=torch.preserve_format).requires_grad_()
+    ours = layer(leaf).flatten(2).transpose(1, 2)[:, at]
+    our_gradients = torch.autograd.grad(ours, [leaf, *layer.parameters()], cotangent)
+
+    state = {name: tensor.detach().double() for name, tensor in layer.state_dict().items()}
+    for name in names:
+        state[name].requires_grad_()
+    exact_leaf = x.detach().double().requires_grad_()
+    tokens = exact_leaf.flatten(2).transpose(1, 2)
+    exact = reference.lambda_layer(
+        tokens[:, at],
+        tokens,
+        state,
+        size=(looks,),
+        context_size=(height * width,),
+        k=layer.k,
+        h=layer.h,
+        u=layer.u,
+        scope=None,
+        stride=(1,),
+        dilation=(1,),
+        terms="both",
+        key_norm="softmax",
+        norm="batch",
+        causal=False,
+        relation=window_rows(height, width, layer, at),
+        training=False,
+    )
+    exact_gradients = torch.autograd.grad(exact, [exact_leaf, *(state[name] for name in names)], cotangent.double())
+    layer.train(was_training)
+
+    results = zip([ours, *our_gradients], [exact, *exact_gradients], strict=True)
+    error = max(distance(mine, true) for mine, true in results)
+    if not error <= TOLERANCE:  # a NaN is wrong too
+        raise CannotBenchmarkError(
+            f"{type(layer).__name__}({layer.d_in}) on {height} x {width} is off by {error:.1e} from the oracle, "
+            f"more than {TOLERANCE:.0e}: not timed"
+        )
+    return error
+
+
+def window_rows(height: int, width: int, layer: LambdaLayer2d, at: Tensor) -> Tensor:
+    """Which row of the layer's table stands for each pair of a position in `at` and one of the map; -1 for none."""
+    assert layer.table is not None
+    side = round(layer.table.weight.shape[0] ** 0.5)
+    place = torch.arange(height * width)
+    down = place // width - (at // width)[:, None] + side // 2
+    right = place % width - (at % width)[:, None] + side // 2
+    inside = (down >= 0) & (down < side) & (right >= 0) & (right < side)
+    return torch.where(inside, down * side + right, -1)
+
+
+def distance(ours: Tensor, exact: Tensor) -> float:
+    """The largest difference, relative to the largest number where that is above 1; NaN when there is one."""
+    return float((ours.detach() - exact.detach()).abs().max() / exact.detach().abs().max().clamp(min=1))

@@ -1,0 +1,67 @@
+"""The machine that a number was measured on."""
+
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lambdanets.bench.passes import Run
+from lambdanets.bench.timing import best_times
+from lambdanets.kernels import instruction_set, unavailable
+
+PACKAGES = ("lambdanets", "torch", "torchvision", "timm", "lambda-networks")
+# Large enough that a product of two such matrices runs at the highest rate the machine has.
+GEMM_SIDE = 2048
+
+
+def cpu_model() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def cores() -> int:
+    """Those this process may use, which in a container can be fewer than there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def installed_version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def gemm(side: int = GEMM_SIDE) -> Run:
+    """The product of two float32 matrices of `side` x `side`: its rate is the limit that others are held against."""
+    a, b, out = (torch.randn(side, side) for _ in range(3))
+    return lambda: torch.mm(a, b, out=out)
+
+
+def gemm_flops(side: int = GEMM_SIDE) -> float:
+    return 2.0 * side**3
+
+
+def gemm_peak(side: int = GEMM_SIDE, rounds: int = 20) -> float:
+    """Measured floating point operations per second, the best of several products."""
+    return gemm_flops(side) / best_times({"gemm": gemm(side)}, range(rounds))["gemm"]
+
+
+def describe_machine(*, quick: bool = False) -> dict[str, Any]:
+    """What must be known to read a measurement, in words and numbers that JSON has."""
+    return {
+        "cpu": cpu_model(),
+        "cores": cores(),
+        "threads": torch.get_num_threads(),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "versions": {package: installed_version(package) for package in PACKAGES},
+        "kernels": instruction_set() if unavailable() is None else None,
+        "gemm_gflops": (gemm_peak(512, 3) if quick else gemm_peak()) / 1e9,
+    }

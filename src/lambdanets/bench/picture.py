@@ -1,0 +1,47 @@
+"""The ratios of a layers report as a bar chart."""
+
+from io import BytesIO
+from pathlib import Path
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from lambdanets.bench.job import Row
+from lambdanets.bench.report import Report, write_atomically
+
+RATIOS = {
+    "best_peer_over_ours": "best other lambda layer / ours\n(above 1: ours is faster)",
+    "ours_over_conv": "ours / 3x3 convolution\n(below 1: ours is faster)",
+}
+COLOURS = {"forward": "#4477aa", "training": "#cc6677"}
+
+
+def draw(report: Report, path: Path) -> None:
+    """One panel for each ratio, two bars for each shape; a missing ratio leaves its place empty."""
+    rows = report.rows
+    if not rows or not all(ratio in row for ratio in RATIOS for row in rows):
+        raise ValueError(f"only reports of `lambdanets bench layers` have a picture, got one of `{report.command}`")
+    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    shapes = list(dict.fromkeys(map(shape_label, rows)))
+    for axes, (ratio, title) in zip(figure.subplots(1, len(RATIOS)), RATIOS.items(), strict=True):
+        for shift, (pass_, colour) in zip((-0.2, 0.2), COLOURS.items(), strict=True):
+            known = [row for row in rows if row["pass"] == pass_ and row[ratio] is not None]
+            places = [shapes.index(shape_label(row)) + shift for row in known]
+            bars = axes.bar(places, [row[ratio] for row in known], 0.38, color=colour, label=pass_)
+            axes.bar_label(bars, fmt="%.2g", fontsize=8)
+        axes.axhline(1, color="black", linewidth=0.8)
+        axes.set_xticks(range(len(shapes)), shapes, fontsize=8)
+        axes.set_title(title, fontsize=10)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False)
+    machine = report.machine
+    figure.suptitle(f"{machine['cpu']}, {machine['threads']} threads", fontsize=9)
+    png = BytesIO()
+    figure.savefig(png, format="png", dpi=150)
+    write_atomically(path, png.getvalue())
+
+
+def shape_label(row: Row) -> str:
+    deep = f"\nu {row['u']}" if row["u"] > 1 else ""
+    return f"{row['side']} x {row['side']}\nd {row['d']}\nscope {row['scope']}{deep}"

@@ -1,0 +1,49 @@
+"""Measurements as a file: the machine, the command, its settings and the rows."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from lambdanets.bench.job import Row
+
+
+@dataclass(frozen=True)
+class Report:
+    machine: dict[str, Any]
+    command: str
+    settings: dict[str, Any]
+    rows: list[Row]
+
+    def write(self, path: Path) -> None:
+        write_atomically(path, f"{json.dumps(asdict(self), indent=1)}\n".encode())
+
+    @classmethod
+    def read(cls, path: Path) -> "Report":
+        """A report from its file; what is not one is a ValueError."""
+        try:
+            return cls(**json.loads(path.read_text()))
+        except (json.JSONDecodeError, UnicodeDecodeError, TypeError) as error:
+            raise ValueError(f"{path} is not a report of lambdanets bench: {error}") from error
+
+
+def command_line(benchmark: str, settings: Mapping[str, Any]) -> str:
+    """The command with every setting spelt out, whatever was typed.
+
+    >>> command_line("layers", {"rounds": 3, "quick": True, "threads": None})
+    'lambdanets bench layers --rounds 3 --quick'
+    """
+    options = [f"--{name}" if value is True else f"--{name} {value}" for name, value in settings.items() if value]
+    return " ".join(["lambdanets bench", benchmark, *options])
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """A sibling first, which then takes the name: a reader never sees half a file, and a failure leaves the old one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

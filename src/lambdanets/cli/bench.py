@@ -1,0 +1,95 @@
+"""`lambdanets bench`: the benchmarks, their tables and files, and the picture of a file."""
+
+import argparse
+from dataclasses import asdict
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+from lambdanets.cli.parser import Parser, Subparsers, UserError, add_command, from_extra, positive, seconds
+
+SUMMARIES = {
+    "layers": "time and memory of the layer, of other lambda layers, of a convolution and of attention",
+    "models": "a ResNet-50 with and without lambda layers",
+    "limit": "the native plan as a share of what the arithmetic of this machine allows",
+    "plans": "whether the plan that is chosen is the fastest",
+}
+
+
+def add_parser(commands: Subparsers) -> None:
+    summary = "measure: the layer against others, models, plans, the limit of this machine"
+    parser = add_command(commands, "bench", summary)
+    benchmarks = parser.add_subparsers(metavar="BENCHMARK", required=True)
+    each = {}
+    for name, summary in SUMMARIES.items():
+        each[name] = add_command(benchmarks, name, summary, partial(run, benchmark=name))
+    for name, benchmark in each.items():
+        add_common(benchmark)
+        if name in ("layers", "models"):
+            formats = ("contiguous", "channels-last")
+            benchmark.add_argument("--format", choices=formats, default="contiguous", help="memory format of the maps")
+    each["layers"].add_argument(
+        "--memory",
+        choices=("none", "largest", "all"),
+        help="maps whose peak memory in training is measured: the largest, with --quick none (default)",
+    )
+    each["plans"].add_argument(
+        "--patience", type=seconds, default=1.0, metavar="S", help="time plans predicted to take less seconds"
+    )
+    picture = add_command(benchmarks, "picture", "the ratios of a file of bench layers as a bar chart", run_picture)
+    picture.add_argument("report", metavar="F.json", type=Path)
+    picture.add_argument("picture", metavar="OUT.png", type=Path)
+
+
+def add_common(parser: Parser) -> None:
+    parser.add_argument("--rounds", type=positive, default=argparse.SUPPRESS, help="turns of everyone; the best counts")
+    parser.add_argument("--threads", type=positive, help="of torch and the kernels; as many as torch takes by default")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to try it out: the numbers say nothing")
+    parser.add_argument("--json", type=Path, metavar="F", help="write machine, settings and rows there")
+
+
+def run(options: argparse.Namespace, benchmark: str) -> None:
+    import torch
+
+    from lambdanets.bench.job import CannotBenchmarkError
+    from lambdanets.bench.machine import describe_machine
+    from lambdanets.bench.peers import absent
+    from lambdanets.bench.report import Report, command_line
+
+    with from_extra("bench"):
+        from lambdanets.cli.tables import show
+        from lambdanets.cli.terminal import run_jobs, wide_console
+
+    if options.json is not None and not options.json.parent.is_dir():
+        raise UserError(f"the folder of --json {options.json} does not exist")
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    if benchmark == "layers":
+        options.memory = options.memory or ("none" if options.quick else "largest")
+        for name, reason in absent().items():
+            print(f"without {name}: {reason}")
+    module = import_module(f"lambdanets.bench.{benchmark}")
+    given = {name: value for name, value in vars(options).items() if name in module.Settings.__dataclass_fields__}
+    settings = module.Settings(**given)
+    try:
+        with from_extra("bench"):
+            rows = run_jobs(module.jobs(settings))
+    except CannotBenchmarkError as error:
+        raise UserError(str(error), code=1) from error
+    machine = describe_machine(quick=options.quick)
+    spelt_out = {**asdict(settings), "threads": machine["threads"]}
+    report = Report(machine, command_line(benchmark, spelt_out), spelt_out, rows)
+    show(benchmark, report, wide_console())
+    if options.json is not None:
+        report.write(options.json)
+
+
+def run_picture(options: argparse.Namespace) -> None:
+    with from_extra("bench"):
+        from lambdanets.bench.picture import draw
+        from lambdanets.bench.report import Report
+
+    try:
+        draw(Report.read(options.report), options.picture)
+    except (ValueError, OSError) as error:
+        raise UserError(str(error)) from error

@@ -1,0 +1,32 @@
+"""`lambdanets info`: what is installed here, and whether the kernels run."""
+
+import argparse
+import platform
+
+from lambdanets.cli.parser import Subparsers, add_command
+
+
+def add_parser(commands: Subparsers) -> None:
+    add_command(commands, "info", "what is installed here, and whether the kernels run", run)
+
+
+def run(_: argparse.Namespace) -> None:
+    import torch
+
+    from lambdanets.bench.machine import PACKAGES, cores, cpu_model, installed_version
+    from lambdanets.kernels import instruction_set, unavailable
+
+    reason = unavailable()
+    facts = {
+        "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
+        "cpu": cpu_model(),
+        "threads": f"{torch.get_num_threads()} of torch on {cores()} cores",
+        "kernels": f"native, for {instruction_set()}" if reason is None else f"none: {reason}",
+    }
+    versions = {package: installed_version(package) for package in PACKAGES}
+    versions["torch"] = torch.__version__  # with the build, such as +cpu
+    for package, version in versions.items():
+        facts[package] = version or "not installed (optional, for lambdanets bench: pip install 'lambdanets[bench]')"
+    width = max(map(len, facts))
+    for name, fact in facts.items():
+        print(f"{name:<{width}}  {fact}")

@@ -1,0 +1,29 @@
+"""The command `lambdanets` and its subcommands."""
+
+import sys
+from collections.abc import Sequence
+
+from lambdanets import __version__
+from lambdanets.cli import bench, info, plan
+from lambdanets.cli.parser import Parser, UserError
+
+
+def make_parser() -> Parser:
+    parser = Parser(prog="lambdanets", description="Lambda layers for PyTorch: what is here, what it costs, how fast.")
+    parser.add_argument("--version", action="version", version=f"lambdanets {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in (info, plan, bench):
+        command.add_parser(commands)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command; what the user can put right ends it with one line on stderr, not with a traceback."""
+    options = make_parser().parse_args(arguments)
+    try:
+        options.run(options)
+    except UserError as error:
+        print(f"{options.prog}: {error}", file=sys.stderr)
+        sys.exit(error.code)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,74 @@
+"""What all subcommands share: one line for a mistake, sizes such as 56x40, missing packages."""
+
+import argparse
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+Run = Callable[[argparse.Namespace], None]
+# argparse has no public name for what add_subparsers returns.
+Subparsers = Any
+
+
+class UserError(Exception):
+    """Something that the user can put right, told in one line; `code` is what the command exits with."""
+
+    def __init__(self, message: str, code: int = 2) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong without repeating the whole usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def add_command(commands: Subparsers, name: str, summary: str, run: Run | None = None) -> Parser:
+    parser: Parser = commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    if run is not None:  # a command of commands has none of its own
+        parser.set_defaults(run=run, prog=parser.prog)
+    return parser
+
+
+def sizes(text: str) -> tuple[int, ...]:
+    """
+    >>> sizes("56"), sizes("56x40")
+    ((56,), (56, 40))
+    """
+    if not re.fullmatch(r"\d+(x\d+)*", text):
+        raise argparse.ArgumentTypeError(f"must be like 56 or 56x40, got {text!r}")
+    return tuple(map(int, text.split("x")))
+
+
+def positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a positive integer, got {text!r}")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not number >= 0:
+        raise argparse.ArgumentTypeError(f"must be a number of seconds, got {text!r}")
+    return number
+
+
+@contextmanager
+def from_extra(extra: str) -> Iterator[None]:
+    """Around imports of optional packages: a missing one is one sentence that says what to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "a package").partition(".")[0]
+        raise UserError(f"{package} is not installed: pip install 'lambdanets[{extra}]'", code=1) from error

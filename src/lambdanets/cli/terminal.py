@@ -1,0 +1,36 @@
+"""Where a benchmark is seen: a progress bar over its jobs while it runs, tables afterwards."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from lambdanets.bench.job import Job, Row
+
+NARROWEST = 116
+
+
+def wide_console() -> Console:
+    """A table that is cut to a narrow terminal has lost numbers; one that the terminal wraps has not."""
+    console = Console(highlight=False)
+    console.width = max(console.width, NARROWEST)
+    return console
+
+
+def run_jobs(jobs: Sequence[Job]) -> list[Row]:
+    columns = (BarColumn(), TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    # On stderr and gone afterwards: the table alone is the output.
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=sum(job.steps for job in jobs))
+
+        def track(items: Iterable[Any]) -> Iterator[Any]:
+            for item in items:
+                yield item
+                bar.advance(task)
+
+        rows = []
+        for job in jobs:
+            bar.update(task, description=job.label)
+            rows.append(job.run(track))
+    return rows
