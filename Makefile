@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Shapes written in signatures are checked while tests run.
 CHECKED := --jaxtyping-packages=lambdanets,beartype.beartype
 
-.PHONY: demo test sweep bench lint docs format env clean
+.PHONY: demo test sweep sanitise bench lint docs format env clean
 
 demo: env
 	$(BIN)/python examples/digits.py
@@ -17,8 +17,12 @@ test: env
 sweep: env
 	LAMBDANETS_SWEEP=1 $(BIN)/pytest -q -n 2 -m "not unchecked" $(CHECKED) tests
 
+# Minutes: the kernels under the address and undefined behaviour sanitisers, on random problems of every shape.
+sanitise: env
+	$(BIN)/python tools/sanitise_kernels.py --cases 10000
+
 bench: env
-	$(BIN)/python -m lambdanets.bench
+	$(BIN)/lambdanets bench layers
 
 lint: env
 	$(BIN)/ruff check .

@@ -12,7 +12,8 @@ MAY_IMPORT = {
     "kernels": set(),
     "ops": {"kernels"},
     "nn": {"ops", "kernels"},
-    "bench": {"nn", "ops"},
+    "bench": {"nn", "ops", "kernels"},
+    "cli": {"bench", "nn", "ops", "kernels"},
 }
 
 

@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 FINGERPRINT = VENV / "fingerprint"
 PYTHON = VENV / "bin" / "python"
-INPUTS = ("pyproject.toml", "constraints.txt", "hatch_build.py", "tools/environment.py")
+FIX_TORCHVISION = "tools/fix_torchvision_cpu.py"
+INPUTS = ("pyproject.toml", "constraints.txt", "hatch_build.py", "tools/environment.py", FIX_TORCHVISION)
 KERNELS = ROOT / "src" / "lambdanets" / "kernels"
 
 
@@ -50,6 +51,7 @@ def build(fingerprint: str) -> None:
     # The build backend comes from the constraints too, not from a build environment of its own.
     pip_install("hatchling", "editables")
     pip_install("--no-build-isolation", "--editable", ".[dev]")
+    subprocess.run([str(PYTHON), str(ROOT / FIX_TORCHVISION)], check=True)
     temporary = FINGERPRINT.with_suffix(".tmp")
     temporary.write_text(fingerprint)
     os.replace(temporary, FINGERPRINT)

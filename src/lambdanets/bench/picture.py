@@ -17,18 +17,19 @@ COLOURS = {"forward": "#4477aa", "training": "#cc6677"}
 
 
 def draw(report: Report, path: Path) -> None:
-    """One panel for each ratio, two bars for each shape; a missing ratio leaves its place empty."""
+    """One panel for each ratio, with two bars for each shape that has it."""
     rows = report.rows
     if not rows or not all(ratio in row for ratio in RATIOS for row in rows):
         raise ValueError(f"only reports of `lambdanets bench layers` have a picture, got one of `{report.command}`")
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     FigureCanvasAgg(figure)
-    shapes = list(dict.fromkeys(map(shape_label, rows)))
     for axes, (ratio, title) in zip(figure.subplots(1, len(RATIOS)), RATIOS.items(), strict=True):
+        compared = [row for row in rows if row[ratio] is not None]
+        shapes = list(dict.fromkeys(map(shape_label, compared)))
         for shift, (pass_, colour) in zip((-0.2, 0.2), COLOURS.items(), strict=True):
-            known = [row for row in rows if row["pass"] == pass_ and row[ratio] is not None]
-            places = [shapes.index(shape_label(row)) + shift for row in known]
-            bars = axes.bar(places, [row[ratio] for row in known], 0.38, color=colour, label=pass_)
+            these = [row for row in compared if row["pass"] == pass_]
+            places = [shapes.index(shape_label(row)) + shift for row in these]
+            bars = axes.bar(places, [row[ratio] for row in these], 0.38, color=colour, label=pass_)
             axes.bar_label(bars, fmt="%.2g", fontsize=8)
         axes.axhline(1, color="black", linewidth=0.8)
         axes.set_xticks(range(len(shapes)), shapes, fontsize=8)

@@ -31,7 +31,7 @@ def add_parser(commands: Subparsers) -> None:
     each["layers"].add_argument(
         "--memory",
         choices=("none", "largest", "all"),
-        help="maps whose peak memory in training is measured: the largest, with --quick none (default)",
+        help="maps whose peak memory in training is measured: by default the largest, none with --quick",
     )
     each["plans"].add_argument(
         "--patience", type=seconds, default=1.0, metavar="S", help="time plans predicted to take less seconds"

@@ -3,14 +3,14 @@
 import sys
 from collections.abc import Sequence
 
-from lambdanets import __version__
+import lambdanets
 from lambdanets.cli import bench, info, plan
 from lambdanets.cli.parser import Parser, UserError
 
 
 def make_parser() -> Parser:
     parser = Parser(prog="lambdanets", description="Lambda layers for PyTorch: what is here, what it costs, how fast.")
-    parser.add_argument("--version", action="version", version=f"lambdanets {__version__}")
+    parser.add_argument("--version", action="version", version=f"lambdanets {lambdanets.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in (info, plan, bench):
         command.add_parser(commands)

@@ -26,12 +26,19 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
+class Formatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Shows the defaults that say something: not that of a switch, nor of an option that is absent."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if action.default in (None, False) else super()._get_help_string(action)
+
+
 def add_command(commands: Subparsers, name: str, summary: str, run: Run | None = None) -> Parser:
     parser: Parser = commands.add_parser(
         name,
         help=summary,
         description=f"{summary[0].upper()}{summary[1:]}.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=Formatter,
     )
     if run is not None:  # a command of commands has none of its own
         parser.set_defaults(run=run, prog=parser.prog)

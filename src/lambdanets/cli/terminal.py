@@ -8,7 +8,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from lambdanets.bench.job import Job, Row
 
-NARROWEST = 116
+NARROWEST = 130
 
 
 def wide_console() -> Console:

@@ -5,6 +5,7 @@ than fit are evaluated in slices, each computed again in the backward pass, so t
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -39,13 +40,21 @@ def over_queries(
 ) -> Float[Tensor, "b n h v"]:
     """Evaluate `some_queries` on slices of the n queries; `per_query` is the size of one query's largest intermediate.
 
-    An exported program has one slice: how many there are would depend on a size that may be symbolic.
+    Each slice is computed again in the backward pass, so that autograd keeps nothing of it. An exported program has
+    one slice: how many there are would depend on a size that may be symbolic.
     """
-    at_once = max(1, LARGEST // max(per_query, 1))
-    if torch.compiler.is_exporting() or n <= at_once:
+    if torch.compiler.is_exporting():
         return some_queries(slice(0, n))
-    parts = [slice(start, min(start + at_once, n)) for start in range(0, n, at_once)]
-    return torch.cat([checkpoint(some_queries, part, use_reentrant=False) for part in parts], dim=1)
+    at_once = max(1, LARGEST // max(per_query, 1))
+    parts = [slice(start, min(start + at_once, n)) for start in range(0, n, at_once)] or [slice(0, n)]
+    slices = [recomputed(some_queries, part) for part in parts]
+    return slices[0] if len(slices) == 1 else torch.cat(slices, dim=1)
+
+
+def recomputed(function: Callable[..., Tensor], *args: Any) -> Tensor:
+    """function(*args), of which autograd keeps no intermediate: the backward pass computes them again."""
+    y: Tensor = checkpoint(function, *args, use_reentrant=False)
+    return y
 
 
 def gather_cost(numbers: int, trains: bool) -> int:

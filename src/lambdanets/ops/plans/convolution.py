@@ -7,6 +7,7 @@ from torch import Tensor
 
 from lambdanets.ops.geometry import Geometry, Grid, past_rows, reachable, reachable_scope
 from lambdanets.ops.masks import Allowed
+from lambdanets.ops.pairs import recomputed
 from lambdanets.ops.plans.problem import Cost, Problem
 
 # Beyond this window torch's convolutions of 2 and 3 axes on CPUs fall back to a path ten times slower.
@@ -42,7 +43,16 @@ class Convolution:
         allowed: Allowed,
     ) -> Float[Tensor, "b n h v"]:
         assert isinstance(geometry, Grid)
-        return torch.einsum("bnhk,bvkn->bnhv", q, convolved_lambdas(values, table, geometry))
+        if torch.compiler.is_exporting():
+            return convolved_term(q, values, table, geometry)
+        return recomputed(convolved_term, q, values, table, geometry)  # the lambdas are k times the output
+
+
+def convolved_term(
+    q: Float[Tensor, "b n h k"], values: Float[Tensor, "b m v u"], table: Float[Tensor, "p k u"], grid: Grid
+) -> Float[Tensor, "b n h v"]:
+    """The lambdas of all queries, applied."""
+    return torch.einsum("bnhk,bvkn->bnhv", q, convolved_lambdas(values, table, grid))
 
 
 def convolved_lambdas(

@@ -10,10 +10,10 @@ import math
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from lambdanets.ops.geometry import Geometry, Grid, reachable
 from lambdanets.ops.masks import Allowed
+from lambdanets.ops.pairs import recomputed
 from lambdanets.ops.plans.problem import Cost, Problem
 
 
@@ -62,7 +62,7 @@ class Fourier:
         y = q.new_zeros(*q.shape[:3], v)
         kernels = table.permute(1, 2, 0).reshape(*table.shape[1:], *grid.scope)
         for q_k, kernel in zip(q.unbind(-1), kernels, strict=True):
-            y = y + checkpoint(one_k, q_k, kernel, use_reentrant=False)
+            y = y + recomputed(one_k, q_k, kernel)
         return y
 
 

@@ -1,0 +1,132 @@
+"""The benchmarks run, small, and their files say what they measured."""
+
+import json
+
+import pytest
+import torch
+
+from lambdanets.bench import limit, models, plans
+from lambdanets.bench.memory import RESET_PEAK, peak_in_fresh_process
+from lambdanets.bench.peers import CONTESTANTS, Shape, absent, build, field
+from lambdanets.bench.timing import best_times
+from lambdanets.cli.main import main
+from lambdanets.kernels import unavailable
+from lambdanets.nn import LambdaLayer2d
+from lambdanets.ops.geometry import Grid, relative_index
+
+needs_kernels = pytest.mark.skipif(unavailable() is not None, reason="there are no kernels")
+
+
+def measure(tmp_path, *arguments: str) -> dict:
+    file = tmp_path / "report.json"
+    main(["bench", *arguments, "--quick", "--rounds", "1", "--json", str(file)])
+    assert [path.name for path in tmp_path.iterdir()] == [file.name], "no temporary file is left"
+    report = json.loads(file.read_text())
+    assert report.keys() == {"machine", "command", "settings", "rows"}
+    assert report["command"].startswith(f"lambdanets bench {arguments[0]} --rounds 1")
+    assert report["machine"]["threads"] == torch.get_num_threads()
+    assert report["machine"]["gemm_gflops"] > 0
+    return report
+
+
+def test_ratios_of_layers_are_those_of_their_times(tmp_path, capsys):
+    report = measure(tmp_path, "layers", "--format", "channels-last", "--threads", "1")
+    assert {row["pass"] for row in report["rows"]} == {"forward", "training"}
+    assert report["settings"]["format"] == "channels-last"
+    for row in report["rows"]:
+        ms = row["ms"]
+        assert row["error"] < 1e-5
+        assert all(t > 0 for t in ms.values())
+        peers = {name: ms[name] for name in ("lucidrains", "timm") if name in ms}
+        if peers:
+            assert row["best_peer_over_ours"] == pytest.approx(min(peers.values()) / ms["lambdanets"])
+            assert peers[row["best_peer"]] == min(peers.values())
+        if row["u"] == 1:
+            assert row["ours_over_conv"] == pytest.approx(ms["lambdanets"] / ms["conv3x3"])
+        else:
+            assert ms.keys() <= {"lambdanets", "lucidrains"}
+    shown = capsys.readouterr().out
+    assert "of the oracle" in shown
+    assert all(name in shown for name in CONTESTANTS)
+
+    picture = tmp_path / "ratios.png"
+    main(["bench", "picture", str(tmp_path / "report.json"), str(picture)])
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_the_choice_of_plans_is_measured(tmp_path, capsys):
+    report = measure(tmp_path, "plans")
+    for row in report["rows"]:
+        assert row["ms"][row["best"]] == min(row["ms"].values())
+        assert row["ratio"] == pytest.approx(row["ms"][row["chosen"]] / row["ms"][row["best"]])
+    bad = sum(row["ratio"] > 1.3 for row in report["rows"])
+    assert f"{bad} of {len(report['rows'])} choices take more than 1.3" in capsys.readouterr().out
+    assert len(plans.jobs(plans.Settings())) >= 40
+
+
+@needs_kernels
+def test_the_limit_is_measured(tmp_path):
+    for row in measure(tmp_path, "limit")["rows"]:
+        assert 0 < row["forward_percent"] < 1000
+        flops = 2 * row["h"] * row["u"] * (3 * row["k"] + 2 * row["v"]) * row["pairs"]
+        at_the_limit = 1e3 * flops / (1e9 * row["gemm_gflops"])
+        assert row["backward_percent"] == pytest.approx(100 * at_the_limit / row["backward_ms"])
+
+
+@pytest.mark.parametrize(("side", "scope"), [(7, 3), (5, 23), (11, 7)])
+def test_pairs_are_counted_exactly(side, scope):
+    index = relative_index(Grid.of((side, side), scope=scope), torch.arange(side * side))
+    assert limit.Term(side, k=3, h=2, v=5, scope=scope, b=2).pairs == 2 * int((index >= 0).sum())
+
+
+def test_a_limit_without_kernels_is_one_sentence(capsys, monkeypatch):
+    monkeypatch.setattr("lambdanets.bench.limit.unavailable", lambda: "they were not built")
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "limit", "--quick"])
+    assert ended.value.code == 1
+    assert (
+        capsys.readouterr().err == "lambdanets bench limit: there is no native plan to measure: they were not built\n"
+    )
+
+
+def test_a_lambda_resnet_has_a_layer_in_every_bottleneck():
+    pytest.importorskip("torchvision")
+    network = models.lambda_resnet50()
+    layers = [module for module in network.modules() if isinstance(module, LambdaLayer2d)]
+    assert len(layers) == 3 + 4 + 6 + 3
+    assert sum(layer.stride == (2, 2) for layer in layers) == 3
+    kernels = {m.kernel_size for m in network.modules() if isinstance(m, torch.nn.Conv2d)}
+    assert kernels == {(7, 7), (1, 1)}
+    with torch.no_grad():
+        assert network.eval()(torch.randn(1, 3, 64, 64)).shape == (1, 1000)
+
+
+def test_an_absent_peer_is_left_out_with_the_reason(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert absent().keys() == {"lucidrains", "timm"}
+    assert "timm is not installed" in absent()["timm"]
+    assert field(Shape(7, 16)) == ["lambdanets", "conv3x3", "attention"]
+
+
+@pytest.mark.parametrize("name", CONTESTANTS)
+def test_contestants_stand_in_the_same_place(name):
+    shape = Shape(7, 16, b=2, scope=5, format="channels-last")
+    if name not in field(shape):
+        pytest.skip(absent()[name])
+    assert build(name, shape)(shape.input()).shape == (2, 16, 7, 7)
+
+
+@pytest.mark.skipif(not RESET_PEAK.exists(), reason="this system does not tell the peak memory of a process")
+def test_peak_memory_sees_what_a_step_keeps():
+    """An attention over 40 x 40 positions keeps more than its 2 x 1600 x 16 numbers of output, and not gigabytes."""
+    peak = peak_in_fresh_process("attention", Shape(40, 16, b=2))
+    assert 4 * 2 * 1600 * 16 < peak < 1e9
+
+
+def test_the_best_of_all_rounds_counts():
+    """Contestants take turns after one run each that does not count."""
+    turns = []
+    best = best_times({name: lambda name=name: turns.append(name) for name in "ab"}, range(3))
+    assert turns == list("ab" * 4)
+    assert best.keys() == {"a", "b"}

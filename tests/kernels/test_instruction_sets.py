@@ -1,0 +1,128 @@
+"""Every form of the kernels that this machine runs gives the outputs and gradients of the query first plan."""
+
+import pytest
+import torch
+
+from compare import TOLERANCE, assert_close
+from lambdanets.kernels import instruction_set, unavailable
+from lambdanets.kernels.library import use_instruction_set
+from lambdanets.ops import Grid, position_term
+from lambdanets.ops.plans.native import native_terms
+
+pytestmark = pytest.mark.skipif(unavailable() is not None, reason=f"no kernels: {unavailable()}")
+
+GRIDS = {
+    "1-d": Grid.of((23,), scope=7),
+    "1-d causal": Grid.of((23,), scope=7, causal=True),
+    "1-d of several blocks": Grid.of((541,), scope=5),
+    "2-d": Grid.of((7, 11), scope=5),
+    "causal": Grid.of((7, 11), scope=5, causal=True),
+    "strict": Grid.of((7, 11), scope=(3, 5), causal="strict"),
+    "dilation": Grid.of((11, 13), scope=(5, 3), dilation=(2, 3)),
+    "stride": Grid.of((11, 13), scope=5, stride=(2, 3)),
+    "global": Grid.of((7, 5), scope=(13, 9)),
+    "cross": Grid((5, 13), (11, 7), (9, 7), (1, 1), (1, 1)),
+    "all at once": Grid((11, 7), (5, 13), (7, 9), (3, 2), (2, 3), causal=True),
+}
+SIZES = [
+    {"b": 2, "h": 3, "k": 5, "v": 7, "u": 1},
+    {"b": 1, "h": 5, "k": 13, "v": 19, "u": 3},
+    {"b": 3, "h": 1, "k": 1, "v": 1, "u": 2},
+    {"b": 1, "h": 9, "k": 16, "v": 32, "u": 1},  # whole vectors, which are not copied
+]
+
+
+def transposed(t):
+    """The same numbers, with the axes in memory the other way round."""
+    return t.permute(3, 2, 1, 0).contiguous().permute(3, 2, 1, 0)
+
+
+def sliced(t):
+    """The same numbers, as part of a wider buffer of NaN."""
+    wide = t.new_full((*t.shape[:-1], t.shape[-1] + 3), torch.nan)
+    wide[..., 1:-2] = t
+    return wide[..., 1:-2]
+
+
+def expanded(t):
+    """The numbers of one head, or of one channel of the values, for all."""
+    return t[:, :, :1].expand_as(t)
+
+
+LAYOUTS = (transposed, sliced, expanded)
+
+
+@pytest.fixture(params=["baseline", "avx2", "avx512"])
+def form(request):
+    before = instruction_set()
+    if not use_instruction_set(request.param):
+        pytest.skip(f"this machine does not run {request.param}")
+    yield request.param
+    use_instruction_set(before)
+
+
+def operands(grid, dtype, b, h, k, v, u):
+    """q, values, table, content lambdas and the output's gradient."""
+    shapes = [(b, grid.n, h, k), (b, grid.m, v, u), (grid.rows, k, u), (b, k, v), (b, grid.n, h, v)]
+    return [torch.randn(shape, dtype=torch.float64).to(dtype) for shape in shapes]
+
+
+def with_gradients(function, tensors, cotangent):
+    """As in compare.py, but every tensor keeps its layout, and so does the gradient that arrives."""
+    leaves = [t.detach().requires_grad_() for t in tensors]
+    y = function(*leaves)
+    gradients = torch.autograd.grad(y, leaves, cotangent)
+    return dict(zip(["y", "dq", "dvalues", "dtable", "dcontent"], [y.detach(), *gradients], strict=False))
+
+
+def check(grid, tensors, dtype):
+    """The position term alone, and together with a content term."""
+    *inputs, cotangent = tensors
+    exact = [t.double().contiguous() for t in tensors]
+
+    def slow(q, values, table, content=None):
+        y = position_term(q, values, table, grid, plan="query_first")
+        return y if content is None else y + torch.einsum("bnhk,bkv->bnhv", q, content)
+
+    def fast(q, values, table, content=None):
+        return native_terms(q, values, table, content, grid)
+
+    for count in (3, 4):
+        expected = with_gradients(slow, exact[:count], exact[-1])
+        assert_close(with_gradients(fast, inputs[:count], cotangent), expected, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS.keys())
+def test_any_grid(form, grid, sizes, dtype):
+    torch.set_num_threads(2)
+    check(grid, operands(grid, dtype, **sizes), dtype)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("which", [(0,), (1,), (4,), (0, 1, 4)], ids=["q", "values", "dy", "all"])
+@pytest.mark.parametrize("sizes", SIZES[1::2], ids=str)
+def test_any_layout(form, sizes, which, layout, dtype):
+    grid = GRIDS["all at once"]
+    tensors = operands(grid, dtype, **sizes)
+    for i in which:
+        tensors[i] = layout(tensors[i])
+    check(grid, tensors, dtype)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_tables_and_content_lambdas_in_any_layout(form, dtype):
+    """The kernels want these contiguous; whoever has them otherwise need not know."""
+    grid = GRIDS["2-d"]
+    q, values, table, content, cotangent = operands(grid, dtype, **SIZES[1])
+    table = table.permute(2, 1, 0).contiguous().permute(2, 1, 0)
+    content = content.transpose(1, 2).contiguous().transpose(1, 2)
+    check(grid, [q, values, table, content, cotangent], dtype)
+
+
+def test_an_unknown_form_changes_nothing():
+    before = instruction_set()
+    assert not use_instruction_set("abacus")
+    assert instruction_set() == before

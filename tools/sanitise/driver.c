@@ -1,0 +1,246 @@
+/* Puts random problems through the kernels and compares with naive.h: driver FIRST COUNT SEED [short|wrong]
+ *
+ * Linked with kernels that were compiled with sanitisers. This file itself is not, the loops here would only be slow:
+ * what counts is that malloc is the sanitiser's. The last argument plants a fault, which must then be found. */
+#include <unistd.h>
+
+#include "naive.h"
+#include "problems.h"
+#include "tensors.h"
+
+const char *lambda_instruction_set(void);
+int lambda_use_instruction_set(const char *name);
+int lambda_forward_f32 LAMBDA_FORWARD(float);
+int lambda_forward_f64 LAMBDA_FORWARD(double);
+int lambda_backward_f32 LAMBDA_BACKWARD(float);
+int lambda_backward_f64 LAMBDA_BACKWARD(double);
+int lambda_norm_forward_f32 LAMBDA_NORM_FORWARD(float);
+int lambda_norm_forward_f64 LAMBDA_NORM_FORWARD(double);
+int lambda_norm_backward_f32 LAMBDA_NORM_BACKWARD(float);
+int lambda_norm_backward_f64 LAMBDA_NORM_BACKWARD(double);
+
+void __sanitizer_set_death_callback(void (*callback)(void));
+
+static const char *const known[] = {"baseline", "avx2", "avx512"}; /* names that a library does not have are skipped */
+static const double tolerance[] = {1e-5, 1e-10};
+
+static int plant_wrong;
+
+/* The case in hand, for whoever has to repeat it. */
+static struct {
+    long long index, seed;
+    const char *kernel;
+    int wide, content;
+    int64_t threads, rows, columns, stride;
+    const lambda_problem *problem;
+} now;
+
+static void tell(void) {
+    fprintf(stderr, "\ncase %lld of seed %lld: %s, %s, %s, %lld threads", now.index, now.seed, now.kernel,
+            now.wide ? "double" : "float", lambda_instruction_set(), (long long)now.threads);
+    if (now.problem) {
+        fprintf(stderr, ", %s content lambdas,", now.content ? "with" : "without");
+        print_problem(now.problem);
+    } else {
+        fprintf(stderr, ", %lld rows %lld apart of %lld columns\n", (long long)now.rows, (long long)now.stride,
+                (long long)now.columns);
+    }
+}
+
+static void fail(const char *what, const char *name) {
+    fprintf(stderr, "%s %s", name, what);
+    tell();
+    exit(1);
+}
+
+static void must_be_ok(int result) {
+    if (result != LAMBDA_OK) fail("returned an error", now.kernel);
+}
+
+/* Within tolerance of the largest, as the Python tests have it. The tensor is given back to malloc. */
+static void check(const char *name, tensor *t, const double *expected, double growth) {
+    const int64_t n = elements(&t->l);
+    double largest = 1, worst = 0;
+    for (int64_t i = 0; i < n; i++) largest = fmax(largest, fabs(expected[i]));
+    for (int64_t i = 0; i < n; i++) {
+        const double d = fabs(get(t, i) + (plant_wrong ? 1e-3 : 0) - expected[i]);
+        if (!(d <= worst)) worst = d; /* NaN too */
+        if (isnan(d)) break;
+    }
+    if (!(worst <= tolerance[t->wide] * largest * growth)) {
+        fprintf(stderr, "off by %g of %g: ", worst, largest);
+        fail("is wrong", name);
+    }
+    if (gaps_touched(t)) fail("was written to between its elements", name);
+    free(t->memory);
+}
+
+typedef struct {
+    lambda_problem p;
+    layout q, dq, values, dvalues, y, table, lc;
+    term t;
+} position_case;
+
+static void run_position(position_case *c, int wide) {
+    const term *t = &c->t;
+    tensor q = filled(&c->q, wide, t->q), values = filled(&c->values, wide, t->values);
+    tensor table = filled(&c->table, wide, t->table), lc = {0};
+    if (t->lc) lc = filled(&c->lc, wide, t->lc);
+    now.wide = wide;
+    now.threads = c->p.threads;
+    now.problem = &c->p;
+    now.content = t->lc != NULL;
+
+    now.kernel = "forward";
+    layout written = c->y; /* y and its gradient have one layout, but what is written cannot repeat */
+    for (int a = 0; a < 4; a++)
+        if (!c->y.stride[a]) written = make_layout(c->y.shape[0], c->y.shape[1], c->y.shape[2], c->y.shape[3], 0);
+    tensor y = empty(&written, wide);
+    memcpy(c->p.y, written.stride, sizeof c->p.y);
+    must_be_ok(wide ? lambda_forward_f64(&c->p, q.data, values.data, table.data, lc.data, y.data)
+                    : lambda_forward_f32(&c->p, q.data, values.data, table.data, lc.data, y.data));
+    check("y", &y, t->y, 1);
+
+    now.kernel = "backward";
+    tensor dy = filled(&c->y, wide, t->dy);
+    tensor dq = empty(&c->dq, wide), dvalues = empty(&c->dvalues, wide), dtable = empty(&c->table, wide), dlc = {0};
+    if (t->lc) dlc = empty(&c->lc, wide);
+    memcpy(c->p.y, c->y.stride, sizeof c->p.y);
+    must_be_ok(wide ? lambda_backward_f64(&c->p, q.data, values.data, table.data, lc.data, dy.data, dq.data,
+                                          dvalues.data, dtable.data, dlc.data)
+                    : lambda_backward_f32(&c->p, q.data, values.data, table.data, lc.data, dy.data, dq.data,
+                                          dvalues.data, dtable.data, dlc.data));
+    check("dq", &dq, t->dq, 1);
+    check("dvalues", &dvalues, t->dvalues, 1);
+    check("dtable", &dtable, t->dtable, 1);
+    if (t->lc) check("dlc", &dlc, t->dlc, 1);
+    /* The inputs are read only: what they hold is still what they held. */
+    check("q", &q, t->q, 1e-9);
+    check("values", &values, t->values, 1e-9);
+    check("table", &table, t->table, 1e-9);
+    check("dy", &dy, t->dy, 1e-9);
+    if (t->lc) check("lc", &lc, t->lc, 1e-9);
+}
+
+typedef struct {
+    int64_t rows, columns, stride;
+    double eps;
+    layout x, dense, column;
+    norm t;
+} norm_case;
+
+static void run_norm(norm_case *c, int wide, int64_t threads) {
+    const norm *t = &c->t;
+    const double growth = t->steepest * t->steepest;
+    tensor x = filled(&c->x, wide, t->x), g = filled(&c->dense, wide, t->g);
+    tensor weight = filled(&c->column, wide, t->weight), bias = filled(&c->column, wide, t->bias);
+    tensor y = empty(&c->dense, wide), mean = empty(&c->column, wide), var = empty(&c->column, wide);
+    tensor dx = empty(&c->dense, wide), dweight = empty(&c->column, wide), dbias = empty(&c->column, wide);
+    now.wide = wide;
+    now.threads = threads;
+    now.problem = NULL;
+    now.rows = c->rows;
+    now.columns = c->columns;
+    now.stride = c->stride;
+
+    now.kernel = "norm_forward";
+    must_be_ok(wide ? lambda_norm_forward_f64(c->rows, c->columns, c->stride, threads, c->eps, x.data, weight.data,
+                                              bias.data, y.data, mean.data, var.data)
+                    : lambda_norm_forward_f32(c->rows, c->columns, c->stride, threads, c->eps, x.data, weight.data,
+                                              bias.data, y.data, mean.data, var.data));
+    now.kernel = "norm_backward";
+    must_be_ok(wide ? lambda_norm_backward_f64(c->rows, c->columns, c->stride, threads, c->eps, x.data, weight.data,
+                                               mean.data, var.data, g.data, dx.data, dweight.data, dbias.data)
+                    : lambda_norm_backward_f32(c->rows, c->columns, c->stride, threads, c->eps, x.data, weight.data,
+                                               mean.data, var.data, g.data, dx.data, dweight.data, dbias.data));
+    check("y", &y, t->y, growth);
+    check("mean", &mean, t->mean, 1);
+    check("var", &var, t->var, 1);
+    check("dx", &dx, t->dx, growth);
+    check("dweight", &dweight, t->dweight, growth);
+    check("dbias", &dbias, t->dbias, 1);
+    check("x", &x, t->x, 1e-9);
+    check("g", &g, t->g, 1e-9);
+    check("weight", &weight, t->weight, 1e-9);
+    check("bias", &bias, t->bias, 1e-9);
+}
+
+static position_case make_position_case(void) {
+    position_case c = {.p = make_problem()};
+    lambda_problem *p = &c.p;
+    const int64_t n = p->queries[0] * p->queries[1], m = p->context[0] * p->context[1];
+    c.q = make_layout(p->b, n, p->h, p->k, 1);
+    c.dq = make_layout(p->b, n, p->h, p->k, 0);
+    c.values = make_layout(p->b, m, p->v, p->u, 1);
+    c.dvalues = make_layout(p->b, m, p->v, p->u, 0);
+    c.y = make_layout(p->b, n, p->h, p->v, 1);
+    c.table = contiguous(p->scope[0] * p->scope[1], p->k, p->u);
+    c.lc = contiguous(p->b, p->k, p->v);
+    memcpy(p->q, c.q.stride, sizeof p->q);
+    memcpy(p->dq, c.dq.stride, sizeof p->dq);
+    memcpy(p->values, c.values.stride, sizeof p->values);
+    memcpy(p->dvalues, c.dvalues.stride, sizeof p->dvalues);
+    const int content = one_in(2);
+    c.t = (term){numbers(&c.q), numbers(&c.values), numbers(&c.table), content ? numbers(&c.lc) : NULL, numbers(&c.y),
+                 zeros(elements(&c.y)), zeros(elements(&c.q)), zeros(elements(&c.values)), zeros(elements(&c.table)),
+                 zeros(elements(&c.lc))};
+    naive_term(p, &c.t);
+    return c;
+}
+
+static norm_case make_norm_case(void) {
+    norm_case c = {.rows = one_in(4) ? between(60, 70) : between(1, 200), .columns = between(1, one_in(8) ? 100 : 20)};
+    const double choices[] = {1e-5, 1e-3, 1};
+    c.eps = choices[between(0, 2)];
+    c.stride = c.columns + (one_in(2) ? 0 : between(1, 20));
+    c.x = (layout){{1, 1, c.rows, c.columns}, {0, 0, c.stride, 1}, one_in(3)};
+    c.dense = contiguous(1, c.rows, c.columns);
+    c.column = contiguous(1, 1, c.columns);
+    const int64_t all = c.rows * c.columns;
+    c.t = (norm){numbers(&c.x), numbers(&c.column), numbers(&c.column), numbers(&c.dense), zeros(all),
+                 zeros(c.columns), zeros(c.columns), zeros(all), zeros(c.columns), zeros(c.columns), 1};
+    naive_norm(c.rows, c.columns, c.eps, &c.t);
+    return c;
+}
+
+/* One problem of each kind, in every form, with one thread and with several. */
+static void run_case(void) {
+    position_case position = make_position_case();
+    norm_case normed = make_norm_case();
+    for (size_t form = 0; form < sizeof known / sizeof *known; form++) {
+        if (!lambda_use_instruction_set(known[form])) continue;
+        for (int wide = 0; wide < 2; wide++)
+            for (int several = 0; several < 2; several++) {
+                position.p.threads = several ? between(2, 4) : 1;
+                run_position(&position, wide);
+                run_norm(&normed, wide, position.p.threads);
+            }
+    }
+    const term *t = &position.t;
+    const norm *s = &normed.t;
+    const void *all[] = {t->q, t->values, t->table, t->lc,   t->dy,   t->y,    t->dq,  t->dvalues, t->dtable, t->dlc,
+                         s->x, s->weight, s->bias,  s->g,    s->y,    s->mean, s->var, s->dx,      s->dweight, s->dbias};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free((void *)all[i]);
+}
+
+int main(int count, char **arguments) {
+    if (count < 4) return 2;
+    const long long first = atoll(arguments[1]), cases = atoll(arguments[2]);
+    now.seed = atoll(arguments[3]);
+    plant_short = count > 4 && !strcmp(arguments[4], "short");
+    plant_wrong = count > 4 && !strcmp(arguments[4], "wrong");
+    __sanitizer_set_death_callback(tell);
+    const int live = isatty(STDOUT_FILENO);
+    for (long long i = 0; i < cases; i++) {
+        now.index = first + i;
+        state = (uint64_t)now.seed * 0x2545f4914f6cdd1du + (uint64_t)now.index * 0xd1342543de82ef95u;
+        bits();
+        run_case();
+        if ((i + 1) % (live ? 50 : 1000) == 0) {
+            printf(live ? "\r%lld of %lld cases" : "%lld of %lld cases\n", i + 1, cases);
+            fflush(stdout);
+        }
+    }
+    printf("%s%lld cases, nothing found\n", live ? "\r" : "", cases);
+    return 0;
+}

@@ -1,0 +1,99 @@
+/* The same results from loops that are nothing but the definitions, in double precision on contiguous arrays. */
+#ifndef SANITISE_NAIVE_H
+#define SANITISE_NAIVE_H
+
+#include <math.h>
+
+#include "lambda.h"
+
+/* The row of the table for query n and context position m, or -1: along each axis, p = (m - s n) / d + (scope - 1) / 2. */
+static int64_t row_of(const lambda_problem *p, int64_t n, int64_t m) {
+    const int64_t query[2] = {n / p->queries[1], n % p->queries[1]};
+    const int64_t context[2] = {m / p->context[1], m % p->context[1]};
+    int64_t row = 0;
+    for (int a = 0; a < 2; a++) {
+        const int64_t offset = context[a] - p->stride[a] * query[a];
+        if (offset % p->dilation[a]) return -1;
+        const int64_t along = offset / p->dilation[a] + (p->scope[a] - 1) / 2;
+        if (along < 0 || along >= p->scope[a]) return -1;
+        row = row * p->scope[a] + along;
+    }
+    return row < p->past ? row : -1;
+}
+
+typedef struct {
+    const double *q, *values, *table, *lc, *dy;      /* lc may be NULL */
+    double *y, *dq, *dvalues, *dtable, *dlc;         /* zeros */
+} term;
+
+static void naive_pair(const lambda_problem *p, const term *t, int64_t n, int64_t m, int64_t row) {
+    const int64_t queries = p->queries[0] * p->queries[1], context = p->context[0] * p->context[1];
+    for (int64_t b = 0; b < p->b; b++)
+        for (int64_t h = 0; h < p->h; h++)
+            for (int64_t u = 0; u < p->u; u++) {
+                const int64_t query = (b * queries + n) * p->h + h, values = (b * context + m) * p->v * p->u + u;
+                double s = 0, ds = 0;
+                for (int64_t k = 0; k < p->k; k++)
+                    s += t->q[query * p->k + k] * t->table[(row * p->k + k) * p->u + u];
+                for (int64_t v = 0; v < p->v; v++) {
+                    ds += t->dy[query * p->v + v] * t->values[values + v * p->u];
+                    t->y[query * p->v + v] += s * t->values[values + v * p->u];
+                    t->dvalues[values + v * p->u] += s * t->dy[query * p->v + v];
+                }
+                for (int64_t k = 0; k < p->k; k++) {
+                    t->dq[query * p->k + k] += ds * t->table[(row * p->k + k) * p->u + u];
+                    t->dtable[(row * p->k + k) * p->u + u] += ds * t->q[query * p->k + k];
+                }
+            }
+}
+
+/* y = q lc and its gradients, for all queries. */
+static void naive_content(const lambda_problem *p, const term *t) {
+    const int64_t each = p->queries[0] * p->queries[1] * p->h;
+    for (int64_t query = 0; query < p->b * each; query++)
+        for (int64_t k = 0; k < p->k; k++)
+            for (int64_t v = 0; v < p->v; v++) {
+                const int64_t lambda = (query / each * p->k + k) * p->v + v;
+                t->y[query * p->v + v] += t->q[query * p->k + k] * t->lc[lambda];
+                t->dq[query * p->k + k] += t->dy[query * p->v + v] * t->lc[lambda];
+                t->dlc[lambda] += t->dy[query * p->v + v] * t->q[query * p->k + k];
+            }
+}
+
+static void naive_term(const lambda_problem *p, const term *t) {
+    for (int64_t n = 0; n < p->queries[0] * p->queries[1]; n++)
+        for (int64_t m = 0; m < p->context[0] * p->context[1]; m++) {
+            const int64_t row = row_of(p, n, m);
+            if (row >= 0) naive_pair(p, t, n, m, row);
+        }
+    if (t->lc) naive_content(p, t);
+}
+
+typedef struct {
+    const double *x, *weight, *bias, *g;
+    double *y, *mean, *var, *dx, *dweight, *dbias; /* zeros */
+    double steepest;                               /* the largest 1 / sqrt(var + eps): rounding errors grow by it */
+} norm;
+
+static void naive_norm(int64_t rows, int64_t columns, double eps, norm *t) {
+    t->steepest = 1;
+    for (int64_t c = 0; c < columns; c++) {
+        for (int64_t r = 0; r < rows; r++) t->mean[c] += t->x[r * columns + c] / (double)rows;
+        for (int64_t r = 0; r < rows; r++) t->var[c] += pow(t->x[r * columns + c] - t->mean[c], 2) / (double)rows;
+        const double inverse = 1 / sqrt(t->var[c] + eps);
+        t->steepest = fmax(t->steepest, inverse);
+        for (int64_t r = 0; r < rows; r++) {
+            const double normal = (t->x[r * columns + c] - t->mean[c]) * inverse, g = t->g[r * columns + c];
+            t->y[r * columns + c] = normal * t->weight[c] + t->bias[c];
+            t->dweight[c] += g * normal;
+            t->dbias[c] += g;
+        }
+        for (int64_t r = 0; r < rows; r++) {
+            const double normal = (t->x[r * columns + c] - t->mean[c]) * inverse, g = t->g[r * columns + c];
+            t->dx[r * columns + c] =
+                t->weight[c] * inverse * (g - (t->dbias[c] + normal * t->dweight[c]) / (double)rows);
+        }
+    }
+}
+
+#endif
