@@ -5,7 +5,9 @@ torch comes first: its OpenMP runtime is then the one that the library finds, an
 
 import ctypes
 import os
+import struct
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -29,12 +31,26 @@ class Problem(ctypes.Structure):
     )
 
 
+def is_cut_short(library: Path) -> bool:
+    """Does the file end before its last part, the table of sections? Loading half a library would end the process."""
+    content = library.read_bytes()
+    if content[:5] != b"\x7fELF\x02":  # another format, which the loader itself refuses if it is not its own
+        return False
+    if len(content) < 64:
+        return True
+    sections: int = struct.unpack_from("<Q", content, 40)[0]
+    size, count = struct.unpack_from("<HH", content, 58)
+    return bool(len(content) < sections + size * count)
+
+
 def load() -> ctypes.CDLL | str:
     """The library, or why there is none."""
     if os.environ.get(SWITCH):
         return f"{SWITCH} is set"
     if not LIBRARY.exists():
         return "they were not built, see `python -m lambdanets.kernels.build`"
+    if is_cut_short(LIBRARY):
+        return f"{LIBRARY.name} cannot be used (it is cut short), see `python -m lambdanets.kernels.build`"
     try:
         library = ctypes.CDLL(str(LIBRARY))
         library.lambda_instruction_set.restype = ctypes.c_char_p

@@ -34,9 +34,9 @@ class Native:
     def cost(self, problem: Problem) -> Cost:
         p = problem
         pairs = p.b * p.pairs_in_scope * p.h * p.u
-        products = pairs * ((p.k + p.v) + (3 * p.k + 2 * p.v if p.trains else 0))
+        backward = 1.5 * (3 * p.k + 2 * p.v) if p.trains else 0.0
         packed = p.b * (p.n * p.h * (p.k + p.v) + p.m * p.v * p.u)
-        return Cost(1.6 * products, 4 * packed + 4e4)
+        return Cost(pairs * (1.15 * (p.k + p.v) + backward), 2 * p.passes * packed + 1e5)
 
     def run(
         self,
