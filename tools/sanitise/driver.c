@@ -131,7 +131,7 @@ typedef struct {
 
 static void run_norm(norm_case *c, int wide, int64_t threads) {
     const norm *t = &c->t;
-    const double growth = t->steepest * t->steepest;
+    const double growth = t->steepest;
     tensor x = filled(&c->x, wide, t->x), g = filled(&c->dense, wide, t->g);
     tensor weight = filled(&c->column, wide, t->weight), bias = filled(&c->column, wide, t->bias);
     tensor y = empty(&c->dense, wide), mean = empty(&c->column, wide), var = empty(&c->column, wide);

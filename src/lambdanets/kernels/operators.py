@@ -132,5 +132,20 @@ torch.library.register_fake("lambdanets::batch_norm", _fake_norm, lib=definition
 torch.library.register_fake("lambdanets::batch_norm_backward", _fake_norm_backward, lib=definitions)
 torch.library.register_autograd("lambdanets::batch_norm", _norm_backward, setup_context=_remember_norm, lib=definitions)
 
+
+def _refuse(ctx: Any, *gradients: Tensor) -> None:
+    raise RuntimeError(
+        "lambdanets: the kernels have no second derivative; with LAMBDANETS_NO_KERNELS=1 set, torch does without them"
+    )
+
+
+def _forget(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    """Nothing is needed to refuse."""
+
+
+# Without these, torch would warn and take the second derivatives for zero.
+for name in ("position_backward", "batch_norm_backward"):
+    torch.library.register_autograd(f"lambdanets::{name}", _refuse, setup_context=_forget, lib=definitions)
+
 batch_norm = torch.ops.lambdanets.batch_norm.default
 position_term = torch.ops.lambdanets.position.default

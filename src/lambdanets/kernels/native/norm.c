@@ -19,9 +19,10 @@ enum { BLOCK = 64 };
 static void moments(const real *x, int64_t rows, int64_t stride, int64_t columns, real *sums) {
     real *mean = sums, *squares = sums + columns;
     memset(sums, 0, sizeof(real) * 2 * columns);
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < columns; c++) mean[c] += x[r * stride + c];
-    for (int64_t c = 0; c < columns; c++) mean[c] /= (real)rows;
+    /* Relative to the first row: sums of numbers far from zero would round their differences away. */
+    for (int64_t r = 1; r < rows; r++)
+        for (int64_t c = 0; c < columns; c++) mean[c] += x[r * stride + c] - x[c];
+    for (int64_t c = 0; c < columns; c++) mean[c] = x[c] + mean[c] / (real)rows;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < columns; c++) {
             const real d = x[r * stride + c] - mean[c];
