@@ -8,7 +8,7 @@ import torch
 from lambdanets.bench import limit, models, plans
 from lambdanets.bench.memory import RESET_PEAK, peak_in_fresh_process
 from lambdanets.bench.peers import CONTESTANTS, Shape, absent, build, field
-from lambdanets.bench.timing import best_times
+from lambdanets.bench.timing import TURN, best_times
 from lambdanets.cli.main import main
 from lambdanets.kernels import unavailable
 from lambdanets.nn import LambdaLayer2d
@@ -128,5 +128,5 @@ def test_the_best_of_all_rounds_counts():
     """Contestants take turns after one run each that does not count."""
     turns = []
     best = best_times({name: lambda name=name: turns.append(name) for name in "ab"}, range(3))
-    assert turns == list("ab" * 4)
+    assert turns == list("ab" + ("a" * TURN + "b" * TURN) * 3)
     assert best.keys() == {"a", "b"}
