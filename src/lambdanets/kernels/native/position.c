@@ -49,7 +49,8 @@ typedef struct {
 /* What one thread works with. */
 typedef struct {
     real *q, *y, *g, *dq;  /* of the queries of a tile: [h][k], [h][vp], [h][vp], [h][kp] */
-    real *s, *ds;          /* of a chunk of one query, h rows */
+    real *s, *ds;          /* of a chunk of a few queries, h rows each */
+    int64_t s_at[QUERIES]; /* where each of them has its rows */
     real *lc, *lc_turned;  /* the content lambda of the image, [k][vp] and, backward, [v][kp] */
     real *dlc, *dv, *dr;   /* sums */
 } desk;
@@ -66,8 +67,8 @@ static int64_t lay_out(const job *t, real *memory, desk *d) {
     const struct {
         real **part;
         int64_t elements;
-    } parts[] = {{&d->s, p->h * S_ROW},
-                 {&d->ds, p->h * S_ROW},
+    } parts[] = {{&d->s, QUERIES * p->h * S_ROW},
+                 {&d->ds, QUERIES * p->h * S_ROW},
                  {&d->lc, p->k * t->vp},
                  {&d->lc_turned, p->v * t->kp},
                  {&d->q, t->q_here ? 0 : rows * p->k},
@@ -79,6 +80,7 @@ static int64_t lay_out(const job *t, real *memory, desk *d) {
         *parts[i].part = memory ? memory + size : NULL;
         size += ROUND_UP(parts[i].elements, LANES);
     }
+    for (int64_t z = 0; z < QUERIES; z++) d->s_at[z] = z * p->h * S_ROW;
     return ROUND_UP(size, 64);
 }
 
@@ -89,7 +91,7 @@ static int prepare(job *t, const lambda_problem *p, int backward) {
     t->v_step = evenly(t->vp / LANES, VECTORS);
     t->k_step = evenly(t->kp / LANES, VECTORS);
     t->image = p->context[0] * t->w.width * t->vp;
-    t->turned = ROUND_UP(t->w.width, LANES);
+    t->turned = ROUND_UP(t->w.turned_phase * p->dilation[1], LANES);
     t->turned_line = p->v * t->turned + LANES;
     const int64_t one = (int64_t)sizeof(real) * p->h * (p->k + t->vp) * (backward ? 2 : 1);
     t->tile = LARGER(ROWS_AT_MOST, TILE_BYTES / one);
@@ -117,15 +119,14 @@ static void pack_tables(const job *t) {
         for (int64_t o = 0; o < rows; o++)
             for (int64_t u = 0; u < p->u; u++)
                 by_k[o * p->u + u] = o < p->past ? t->table[(o * p->k + k) * p->u + u] : 0;
-        for (int64_t z = 0; z < w->classes_n; z++) {
+        for (int64_t z = 0; z < (w->own ? w->classes_n : 1); z++) {
             const table_class *c = &w->classes[z];
-            if (!c->own) continue;
+            const int64_t lo = w->own ? c->lo : 0, n = w->own ? c->n : w->scope_u;
             for (int64_t group = 0; group < p->scope[0]; group += c->lines) {
-                const int64_t lines = SMALLER(c->lines, p->scope[0] - group);
                 real *to = t->tables + line_of(c, group) + k * c->k;
-                for (int64_t a = 0; a < lines; a++)
-                    memcpy(to + a * c->n, by_k + (group + a) * w->scope_u + c->lo, sizeof(real) * c->n);
-                for (int64_t o = lines * c->n; o < c->k; o++) to[o] = 0; /* the end of the last vector */
+                memset(to, 0, sizeof(real) * c->k);
+                for (int64_t a = group; a < SMALLER(group + c->lines, p->scope[0]); a++, to += c->line)
+                    memcpy(to, by_k + a * w->scope_u + lo, sizeof(real) * n);
             }
         }
     }
@@ -163,11 +164,14 @@ static void pack_values(const job *t) {
             }
         if (!t->turned_packed) continue;
         real *turned = t->turned_packed + row * t->turned_line;
-        for (int64_t c = 0; c < p->v; c++) {
-            for (int64_t m = 0; m < w->width; m++) turned[c * t->turned + m] = line[m * t->vp + c];
-            for (int64_t m = w->width; m < t->turned; m++) turned[c * t->turned + m] = 0;
-        }
-        memset(turned + p->v * t->turned, 0, sizeof(real) * LANES);
+        memset(turned, 0, sizeof(real) * t->turned_line);
+        for (int64_t c = 0; c < p->v; c++)
+            for (int64_t phase = 0; phase < d; phase++) {
+                const real *f = line + phase * w->phase * p->u * t->vp + c;
+                real *to = turned + c * t->turned + phase * w->turned_phase + LANES;
+                const int64_t columns = (p->context[1] - phase + d - 1) / d * p->u; /* later phases may have one less */
+                for (int64_t m = 0; m < columns; m++) to[m] = f[m * t->vp];
+            }
     }
 }
 
@@ -177,53 +181,99 @@ typedef struct {
     const table_class *class;
 } tile;
 
-/* A chunk of the window of one row of queries: `lines` lines from `line` on, of each `n` columns from `at` on. */
+/* A chunk of the windows of a few queries: `lines` lines from `line` on, of each `n` columns from `at` on. */
 typedef struct {
-    int64_t i;
+    int64_t queries;
+    int64_t i[QUERIES], j[QUERIES]; /* within the tile */
     int64_t line, lines, at, n;
     int64_t table; /* where it begins in the tables, in whole vectors */
     int64_t skip;  /* columns of its first vector that come before it */
+    int64_t units; /* of a line */
     int64_t vectors;
 } chunk;
 
-static chunk make_chunk(int64_t table, int64_t i, int64_t line, int64_t lines, int64_t at, int64_t n) {
-    const int64_t skip = table & (LANES - 1);
-    return (chunk){i, line, lines, at, n, table - skip, skip, (skip + lines * n + LANES - 1) / LANES};
-}
-
 typedef void work(const job *, desk *, const tile *, const chunk *);
 
-/* The queries of one row of a tile, h rows of numbers each: where the caller has them, or in the tile. */
+/* What a tile's queries have, h rows of numbers each: where the caller has it, or in the tile. */
 typedef struct {
-    real *at;
-    int64_t row, next;
-} queries;
+    real *first;
+    int64_t i, j, row; /* distances */
+} operand;
 
-static real *callers(const job *t, const tile *x, const int64_t *strides, const real *of, int64_t i) {
-    return (real *)of + x->example * strides[0] + (i * t->w.p->queries[1] + x->j) * strides[1];
+static operand find(const job *t, const tile *x, int here, const int64_t *strides, const real *of, real *tiles,
+                    int64_t row) {
+    const int64_t width = t->w.p->queries[1], next = t->w.p->h * row;
+    if (!here) return (operand){tiles, x->columns * next, next, row};
+    real *first = (real *)of + x->example * strides[0] + (x->i * width + x->j) * strides[1];
+    return (operand){first, width * strides[1], strides[1], strides[2]};
 }
 
-static queries find(const job *t, const tile *x, int here, const int64_t *strides, const real *of, real *tiles,
-                    int64_t row, int64_t i) {
-    const int64_t next = t->w.p->h * row;
-    if (here) return (queries){callers(t, x, strides, of, i), strides[2], strides[1]};
-    return (queries){tiles + (i - x->i) * x->columns * next, row, next};
+static operand q_of(const job *t, const desk *d, const tile *x) {
+    return find(t, x, t->q_here, t->w.p->q, t->q, d->q, t->w.p->k);
 }
 
-static queries q_of(const job *t, const desk *d, const tile *x, int64_t i) {
-    return find(t, x, t->q_here, t->w.p->q, t->q, d->q, t->w.p->k, i);
+static operand y_of(const job *t, const desk *d, const tile *x) {
+    return find(t, x, t->y_here, t->w.p->y, t->y, d->y, t->vp);
 }
 
-static queries y_of(const job *t, const desk *d, const tile *x, int64_t i) {
-    return find(t, x, t->y_here, t->w.p->y, t->y, d->y, t->vp, i);
+static operand dy_of(const job *t, const desk *d, const tile *x) {
+    return find(t, x, t->y_here, t->w.p->y, t->dy, d->g, t->vp);
 }
 
-static queries dy_of(const job *t, const desk *d, const tile *x, int64_t i) {
-    return find(t, x, t->y_here, t->w.p->y, t->dy, d->g, t->vp, i);
+static operand dq_of(const job *t, const desk *d, const tile *x) {
+    return find(t, x, t->dq_here, t->w.p->dq, t->dq, d->dq, t->kp);
 }
 
-static queries dq_of(const job *t, const desk *d, const tile *x, int64_t i) {
-    return find(t, x, t->dq_here, t->w.p->dq, t->dq, d->dq, t->kp, i);
+/* Where the queries of a chunk have theirs, from the first on. */
+static void locate(const operand *o, const chunk *c, int64_t *at) {
+    for (int64_t z = 0; z < c->queries; z++) at[z] = c->i[z] * o->i + c->j[z] * o->j;
+}
+
+static void finish(const job *t, desk *d, const tile *x, work *with, chunk *c) {
+    with(t, d, x, c);
+    c->queries = 0;
+}
+
+/* A row of queries for a chunk; whenever it has as many as it can take, it is finished. */
+static void gather(const job *t, desk *d, const tile *x, work *with, chunk *c, int64_t i) {
+    for (int64_t j = 0; j < x->columns; j++) {
+        c->i[c->queries] = i;
+        c->j[c->queries++] = j;
+        if (c->queries == QUERIES) finish(t, d, x, with, c);
+    }
+}
+
+/* All queries of a tile, without their windows. */
+static void over_queries(const job *t, desk *d, const tile *x, work *with) {
+    chunk c = {0};
+    for (int64_t i = 0; i < x->rows; i++) gather(t, d, x, with, &c, i);
+    if (c.queries) finish(t, d, x, with, &c);
+}
+
+/* Lines [a, b) of the windows of all queries of a tile, n columns of them, in pieces of at most a chunk. */
+static void over_pieces(const job *t, desk *d, const tile *x, work *with, const span *lines, int64_t a, int64_t b,
+                        int64_t n) {
+    const windows *w = &t->w;
+    const table_class *z = x->class;
+    const int64_t before = w->own ? 0 : z->lo; /* columns of a line of the table that come before */
+    const int64_t piece = ROUND_UP(evenly(before % LANES + n, w->chunk), LANES);
+    for (int64_t at = 0, next; at < n; at = next) {
+        const int64_t skip = (before + at) % LANES;
+        next = SMALLER(n, at + piece - skip);
+        chunk c = {.at = at, .n = next - at, .skip = skip};
+        for (int64_t i = 0; i < x->rows; i++) {
+            const int64_t from = LARGER(a, lines[i].first), to = SMALLER(b, lines[i].last);
+            if (from >= to) continue;
+            if (c.queries && (from != c.line || to - from != c.lines)) finish(t, d, x, with, &c);
+            c.line = from;
+            c.lines = to - from;
+            c.table = line_of(z, from) + before + at - skip;
+            c.units = c.lines > 1 ? z->line / UNIT : (skip + c.n + UNIT - 1) / UNIT;
+            c.vectors = (c.lines * c.units + UNITS - 1) / UNITS;
+            gather(t, d, x, with, &c, i);
+        }
+        if (c.queries) finish(t, d, x, with, &c);
+    }
 }
 
 /* All chunks of a tile's windows; each chunk goes through all queries before the next. */
@@ -238,117 +288,89 @@ static void over_chunks(const job *t, desk *d, const tile *x, work *with) {
         first = SMALLER(first, lines[i].first);
         last = LARGER(last, lines[i].last);
     }
-    const int64_t step = z->n == z->line ? z->lines : 1, whole = w->whole_lines;
-    const int64_t piece = z->n > w->chunk ? ROUND_UP(evenly(z->n, w->chunk), LANES) : z->n;
-    for (int64_t a = first / step * step; a < SMALLER(last, whole); a += step) {
-        const int64_t table = line_of(z, a);
-        for (int64_t at = 0; at < z->n; at += piece)
-            for (int64_t i = 0; i < x->rows; i++) {
-                const int64_t from = LARGER(a, lines[i].first), to = SMALLER(a + step, SMALLER(lines[i].last, whole));
-                if (from >= to) continue;
-                const chunk c = make_chunk(table + (from - a) * z->line + at, x->i + i, from, to - from, at,
-                                           SMALLER(piece, z->n - at));
-                with(t, d, x, &c);
-            }
-    }
-    /* The line of the window that ends in the middle, if causal. */
-    const int64_t end = SMALLER(w->partial - z->lo, z->n);
-    for (int64_t at = 0; at < end; at += piece)
-        for (int64_t i = 0; i < x->rows; i++) {
-            if (lines[i].first > whole || lines[i].last <= whole) continue;
-            const chunk c = make_chunk(line_of(z, whole) + at, x->i + i, whole, 1, at, SMALLER(piece, end - at));
-            with(t, d, x, &c);
-        }
+    const int64_t whole = w->whole_lines, end = SMALLER(w->partial - z->lo, z->n);
+    /* Only lines from their beginning on can be taken together. */
+    const int64_t step = w->own || z->n == w->scope_u ? z->lines : 1;
+    for (int64_t a = first / step * step; a < SMALLER(last, whole); a += step)
+        over_pieces(t, d, x, with, lines, a, SMALLER(a + step, whole), z->n);
+    if (end > 0) over_pieces(t, d, x, with, lines, whole, whole + 1, end); /* the line that causality cuts */
 }
 
-/* The scores s = q R of a chunk, for queries still to be named. */
-static product scores(const job *t, const desk *d, const tile *x, const chunk *c) {
-    return (product){.c = d->s, .c_row = S_ROW, .c_at = &consecutive, .b = t->tables + c->table, .b_i = x->class->k,
-                     .b_at = &consecutive, .groups = 1, .n = t->w.p->k, .rows = t->w.p->h, .vectors = c->vectors,
-                     .step = evenly(c->vectors, VECTORS)};
+/* The scores s = q R of a chunk. */
+static product scores(const job *t, const desk *d, const tile *x, const chunk *c, const operand *q, const int64_t *q_at) {
+    return (product){.queries = c->queries, .c = d->s, .c_at = d->s_at, .c_row = S_ROW, .a = q->first, .a_at = q_at,
+                     .a_row = q->row, .b = t->tables + c->table, .b_at = shared, .b_i = x->class->k, .groups = 1,
+                     .n = t->w.p->k, .rows = t->w.p->h, .vectors = c->vectors, .step = evenly(c->vectors, VECTORS)};
 }
 
-/* The element of a packed map with such lines and elements where a chunk begins, but for the start of its column. */
-static int64_t corner(const job *t, const chunk *c, int64_t line, int64_t element) {
+/* Where in a packed map, with such lines and elements, a chunk begins, but for the start of its column. */
+static int64_t corner(const job *t, const tile *x, const chunk *c, int64_t z, int64_t line, int64_t element) {
     const lambda_problem *p = t->w.p;
-    return (c->i * p->stride[0] + p->dilation[0] * (c->line - p->scope[0] / 2)) * line + c->at * element;
+    const int64_t i = (x->i + c->i[z]) * p->stride[0];
+    return (i + p->dilation[0] * (c->line - p->scope[0] / 2)) * line + c->at * element;
 }
 
 static void forward_chunk(const job *t, desk *d, const tile *x, const chunk *c) {
     const lambda_problem *p = t->w.p;
     const int64_t line = t->w.width * t->vp;
-    const queries q = q_of(t, d, x, c->i), o = y_of(t, d, x, c->i);
-    const real *values = t->packed + x->example * t->image + corner(t, c, line, t->vp);
-    product s = scores(t, d, x, c);
-    product y = {.c_row = o.row, .c_at = &consecutive, .a = d->s + c->skip, .a_row = S_ROW, .a_group = c->n,
-                 .b_group = p->dilation[0] * line, .b_i = t->vp, .b_at = &consecutive, .groups = c->lines, .n = c->n,
-                 .accumulate = 1, .rows = p->h, .vectors = t->vp / LANES, .step = t->v_step};
-    s.a_row = q.row;
-    for (int64_t j = 0; j < x->columns; j++) {
-        s.a = q.at + j * q.next;
-        multiply(&s);
-        y.b = values + t->w.columns[x->j + j].start * t->vp;
-        y.c = o.at + j * o.next;
-        multiply(&y);
-    }
+    const operand q = q_of(t, d, x), y = y_of(t, d, x);
+    int64_t q_at[QUERIES], y_at[QUERIES], v_at[QUERIES];
+    locate(&q, c, q_at);
+    locate(&y, c, y_at);
+    for (int64_t z = 0; z < c->queries; z++)
+        v_at[z] = corner(t, x, c, z, line, t->vp) + t->w.columns[x->j + c->j[z]].start * t->vp;
+    const product s = scores(t, d, x, c, &q, q_at);
+    multiply(&s);
+    multiply(&(product){.queries = c->queries, .c = y.first, .c_at = y_at, .c_row = y.row, .a = d->s + c->skip,
+                        .a_at = d->s_at, .a_row = S_ROW, .a_group = x->class->line,
+                        .b = t->packed + x->example * t->image, .b_at = v_at, .b_group = p->dilation[0] * line,
+                        .b_i = t->vp, .groups = c->lines, .n = c->n, .accumulate = 1, .rows = p->h,
+                        .vectors = t->vp / LANES, .step = t->v_step});
 }
 
 static void backward_chunk(const job *t, desk *d, const tile *x, const chunk *c) {
     const lambda_problem *p = t->w.p;
-    const int64_t line = t->w.width * t->vp, turned = t->turned_line, columns = c->lines * c->n;
-    const queries q = q_of(t, d, x, c->i), g = dy_of(t, d, x, c->i), o = dq_of(t, d, x, c->i);
-    real *dvalues = d->dv + corner(t, c, line, t->vp);
-    const real *turned_values = t->turned_packed + x->example * p->context[0] * turned + corner(t, c, turned, 1);
-    product s = scores(t, d, x, c);
-    outer_product dv = {.d_group = p->dilation[0] * line, .d_i = t->vp, .a = d->s + c->skip, .a_row = S_ROW,
-                        .a_group = c->n, .t_row = g.row, .groups = c->lines, .n = c->n,
-                        .rows = p->h, .vectors = t->vp / LANES, .step = t->v_step};
-    /* ds takes the vectors of several lines at once. Stored in order, a line overwrites what stands behind the end of
-     * the line before it. */
-    const int64_t per_line = (c->n + LANES - 1) / LANES, at_once = evenly(c->lines, LARGER(1, VECTORS / per_line));
-    offsets from = consecutive, to = consecutive;
-    for (int64_t l = 0, z = 0; l < at_once && at_once > 1; l++)
-        for (int64_t v = 0; v < per_line; v++, z++) {
-            from.at[z] = l * p->dilation[0] * turned + v * LANES;
-            to.at[z] = l * c->n + v * LANES;
-        }
-    product ds = {.c_row = S_ROW, .c_at = &to, .a_row = g.row, .b_i = t->turned, .b_at = &from, .groups = 1, .n = p->v,
-                  .rows = p->h, .step = at_once > 1 ? VECTORS : evenly(per_line, VECTORS)};
-    outer_product dr = {.d = d->dr + c->table, .d_i = x->class->k, .a_row = q.row, .t = d->ds, .t_row = S_ROW,
-                        .groups = 1, .n = p->k, .rows = p->h, .vectors = c->vectors, .step = s.step};
-    product dq = {.c_row = o.row, .c_at = &consecutive, .a = d->ds + c->skip, .a_row = S_ROW, .a_group = c->n,
-                  .b = t->by_offset + (c->line * t->w.scope_u + x->class->lo + c->at) * t->kp,
-                  .b_group = t->w.scope_u * t->kp, .b_i = t->kp, .b_at = &consecutive, .groups = c->lines, .n = c->n,
-                  .accumulate = 1, .rows = p->h, .vectors = t->kp / LANES, .step = t->k_step};
-    s.a_row = q.row;
-    for (int64_t j = 0; j < x->columns; j++) {
-        const int64_t start = t->w.columns[x->j + j].start;
-        s.a = dr.a = q.at + j * q.next;
-        dv.t = ds.a = g.at + j * g.next;
-        multiply(&s);
-        dv.d = dvalues + start * t->vp;
-        outer(&dv);
-        for (int64_t h = 0; h < p->h; h++) STORE(d->ds + h * S_ROW) = (vec){0}; /* what is skipped */
-        for (int64_t l = 0; l < c->lines; l += at_once) {
-            ds.c = d->ds + c->skip + l * c->n;
-            ds.b = turned_values + start + l * p->dilation[0] * turned;
-            ds.vectors = per_line * SMALLER(at_once, c->lines - l);
-            multiply(&ds);
-        }
-        for (int64_t h = 0; h < p->h; h++) STORE(d->ds + h * S_ROW + c->skip + columns) = (vec){0};
-        outer(&dr);
-        dq.c = o.at + j * o.next;
-        multiply(&dq);
+    const int64_t line = t->w.width * t->vp, turned = t->turned_line;
+    const operand q = q_of(t, d, x), g = dy_of(t, d, x), dq = dq_of(t, d, x);
+    int64_t q_at[QUERIES], g_at[QUERIES], dq_at[QUERIES], v_at[QUERIES], turned_at[QUERIES];
+    locate(&q, c, q_at);
+    locate(&g, c, g_at);
+    locate(&dq, c, dq_at);
+    for (int64_t z = 0; z < c->queries; z++) {
+        const column *column = &t->w.columns[x->j + c->j[z]];
+        v_at[z] = corner(t, x, c, z, line, t->vp) + column->start * t->vp;
+        turned_at[z] = corner(t, x, c, z, turned, 1) + column->turned - c->skip;
     }
+    const product s = scores(t, d, x, c, &q, q_at);
+    multiply(&s);
+    outer(&(outer_product){.queries = c->queries, .d = d->dv, .d_at = v_at, .d_group = p->dilation[0] * line,
+                           .d_i = t->vp, .a = d->s + c->skip, .a_at = d->s_at, .a_row = S_ROW,
+                           .a_group = x->class->line, .t = g.first, .t_at = g_at, .t_row = g.row, .groups = c->lines,
+                           .n = c->n, .rows = p->h, .vectors = t->vp / LANES, .step = t->v_step});
+    through(&(two_products){.queries = c->queries, .t = d->ds, .t_at = d->s_at, .t_row = S_ROW, .a = g.first,
+                            .a_at = g_at, .a_row = g.row, .n = p->v,
+                            .b = t->turned_packed + x->example * p->context[0] * turned, .b_at = turned_at,
+                            .b_line = p->dilation[0] * turned, .b_i = t->turned, .q = q.first, .q_at = q_at,
+                            .q_row = q.row, .k = p->k, .d = d->dr + c->table, .d_i = x->class->k,
+                            .rows = p->h, .lines = c->lines, .units = c->units});
+    multiply(&(product){.queries = c->queries, .c = dq.first, .c_at = dq_at, .c_row = dq.row, .a = d->ds + c->skip,
+                        .a_at = d->s_at, .a_row = S_ROW, .a_group = x->class->line,
+                        .b = t->by_offset + (c->line * t->w.scope_u + x->class->lo + c->at) * t->kp, .b_at = shared,
+                        .b_group = t->w.scope_u * t->kp, .b_i = t->kp, .groups = c->lines, .n = c->n,
+                        .accumulate = 1, .rows = p->h, .vectors = t->kp / LANES, .step = t->k_step});
 }
 
 /* Between the caller's memory and the tile's: h rows of `depth` numbers for every query. */
+static real *callers(const job *t, const tile *x, const int64_t *strides, const real *of, int64_t i, int64_t j) {
+    return (real *)of + x->example * strides[0] + ((x->i + i) * t->w.p->queries[1] + x->j + j) * strides[1];
+}
+
 static void fetch(const job *t, const tile *x, const int64_t *strides, const real *from, int64_t depth, real *to,
                   int64_t row) {
-    for (int64_t i = x->i; i < x->i + x->rows; i++)
+    for (int64_t i = 0; i < x->rows; i++)
         for (int64_t j = 0; j < x->columns; j++)
             for (int64_t h = 0; h < t->w.p->h; h++, to += row) {
-                const real *f = callers(t, x, strides, from, i) + j * strides[1] + h * strides[2];
+                const real *f = callers(t, x, strides, from, i, j) + h * strides[2];
                 for (int64_t c = 0; c < depth; c++) to[c] = f[c * strides[3]];
                 for (int64_t c = depth; c < row; c++) to[c] = 0;
             }
@@ -356,29 +378,46 @@ static void fetch(const job *t, const tile *x, const int64_t *strides, const rea
 
 static void deliver(const job *t, const tile *x, const int64_t *strides, real *to, int64_t depth, const real *from,
                     int64_t row) {
-    for (int64_t i = x->i; i < x->i + x->rows; i++)
+    for (int64_t i = 0; i < x->rows; i++)
         for (int64_t j = 0; j < x->columns; j++)
             for (int64_t h = 0; h < t->w.p->h; h++, from += row) {
-                real *f = callers(t, x, strides, to, i) + j * strides[1] + h * strides[2];
+                real *f = callers(t, x, strides, to, i, j) + h * strides[2];
                 for (int64_t c = 0; c < depth; c++) f[c * strides[3]] = from[c];
             }
 }
 
 /* The content term is where the position term begins, or zero. */
+static void forward_content(const job *t, desk *d, const tile *x, const chunk *c) {
+    const operand q = q_of(t, d, x), y = y_of(t, d, x);
+    int64_t q_at[QUERIES], y_at[QUERIES];
+    locate(&q, c, q_at);
+    locate(&y, c, y_at);
+    multiply(&(product){.queries = c->queries, .c = y.first, .c_at = y_at, .c_row = y.row, .a = q.first, .a_at = q_at,
+                        .a_row = q.row, .b = d->lc, .b_at = shared, .b_i = t->vp, .groups = t->lc != NULL,
+                        .n = t->w.p->k, .rows = t->w.p->h, .vectors = t->vp / LANES, .step = t->v_step});
+}
+
+static void backward_content(const job *t, desk *d, const tile *x, const chunk *c) {
+    const lambda_problem *p = t->w.p;
+    const operand q = q_of(t, d, x), g = dy_of(t, d, x), dq = dq_of(t, d, x);
+    int64_t q_at[QUERIES], g_at[QUERIES], dq_at[QUERIES];
+    locate(&q, c, q_at);
+    locate(&g, c, g_at);
+    locate(&dq, c, dq_at);
+    multiply(&(product){.queries = c->queries, .c = dq.first, .c_at = dq_at, .c_row = dq.row, .a = g.first,
+                        .a_at = g_at, .a_row = g.row, .b = d->lc_turned, .b_at = shared, .b_i = t->kp,
+                        .groups = t->lc != NULL, .n = p->v, .rows = p->h, .vectors = t->kp / LANES,
+                        .step = t->k_step});
+    outer(&(outer_product){.queries = c->queries, .d = d->dlc, .d_at = shared, .d_i = t->vp, .a = q.first,
+                           .a_at = q_at, .a_row = q.row, .t = g.first, .t_at = g_at, .t_row = g.row,
+                           .groups = t->lc != NULL, .n = p->k, .rows = p->h, .vectors = t->vp / LANES,
+                           .step = t->v_step});
+}
+
 static void forward_tile(const job *t, desk *d, const tile *x) {
     const lambda_problem *p = t->w.p;
     if (!t->q_here) fetch(t, x, p->q, t->q, p->k, d->q, p->k);
-    for (int64_t i = x->i; i < x->i + x->rows; i++) {
-        const queries q = q_of(t, d, x, i), o = y_of(t, d, x, i);
-        product y = {.c_row = o.row, .c_at = &consecutive, .a_row = q.row, .b = d->lc, .b_i = t->vp,
-                     .b_at = &consecutive, .groups = t->lc != NULL, .n = p->k,
-                     .rows = p->h, .vectors = t->vp / LANES, .step = t->v_step};
-        for (int64_t j = 0; j < x->columns; j++) {
-            y.a = q.at + j * q.next;
-            y.c = o.at + j * o.next;
-            multiply(&y);
-        }
-    }
+    over_queries(t, d, x, forward_content);
     over_chunks(t, d, x, forward_chunk);
     if (!t->y_here) deliver(t, x, p->y, t->y, p->v, d->y, t->vp);
 }
@@ -387,21 +426,7 @@ static void backward_tile(const job *t, desk *d, const tile *x) {
     const lambda_problem *p = t->w.p;
     if (!t->q_here) fetch(t, x, p->q, t->q, p->k, d->q, p->k);
     if (!t->y_here) fetch(t, x, p->y, t->dy, p->v, d->g, t->vp);
-    for (int64_t i = x->i; i < x->i + x->rows; i++) {
-        const queries q = q_of(t, d, x, i), g = dy_of(t, d, x, i), o = dq_of(t, d, x, i);
-        product dq = {.c_row = o.row, .c_at = &consecutive, .a_row = g.row, .b = d->lc_turned, .b_i = t->kp,
-                      .b_at = &consecutive, .groups = t->lc != NULL, .n = p->v,
-                      .rows = p->h, .vectors = t->kp / LANES, .step = t->k_step};
-        outer_product dlc = {.d = d->dlc, .d_i = t->vp, .a_row = q.row, .t_row = g.row, .groups = t->lc != NULL,
-                             .n = p->k, .rows = p->h, .vectors = t->vp / LANES, .step = t->v_step};
-        for (int64_t j = 0; j < x->columns; j++) {
-            dlc.a = q.at + j * q.next;
-            dlc.t = dq.a = g.at + j * g.next;
-            dq.c = o.at + j * o.next;
-            multiply(&dq);
-            outer(&dlc);
-        }
-    }
+    over_queries(t, d, x, backward_content);
     over_chunks(t, d, x, backward_chunk);
     if (!t->dq_here) deliver(t, x, p->dq, t->dq, p->k, d->dq, t->kp);
 }
@@ -508,13 +533,12 @@ static void unpack_tables(const job *t, const real *threads, int64_t threads_n, 
         real *sum = t->by_k + k * rows * p->u; /* R is no longer needed */
         memset(sum, 0, sizeof(real) * rows * p->u);
         for (int64_t thread = 0; thread < threads_n; thread++)
-            for (int64_t z = 0; z < w->classes_n; z++) {
+            for (int64_t z = 0; z < (w->own ? w->classes_n : 1); z++) {
                 const table_class *c = &w->classes[z];
-                if (!c->own) continue; /* it wrote into the whole window's table */
+                const int64_t lo = w->own ? c->lo : 0, n = w->own ? c->n : w->scope_u;
                 const real *from = threads + thread * size + k * c->k;
                 for (int64_t a = 0; a < p->scope[0]; a++)
-                    for (int64_t o = 0; o < c->n; o++)
-                        sum[a * w->scope_u + c->lo + o] += from[line_of(c, a) + o];
+                    for (int64_t o = 0; o < n; o++) sum[a * w->scope_u + lo + o] += from[line_of(c, a) + o];
             }
         for (int64_t o = 0; o < rows; o++)
             for (int64_t u = 0; u < p->u; u++)

@@ -1,105 +1,181 @@
-/* The two products that everything is made of. A few rows (the heads of a query) meet a matrix whose columns are the
+/* The products that everything is made of. A few rows (the heads of a query) meet a matrix whose columns are the
  * lanes; the rows' numbers are broadcast, so that no sum ever runs across a vector.
  *
  *   multiply   C[r][x] (+)= sum_i A[r][i] B[i][x]      C in registers
  *   outer      D[i][x]  +=  sum_r A[r][i] T[r][x]      T in registers
+ *   through    the first and then the second of what it gave, while that is still in registers
  */
 #ifndef LAMBDANETS_PRODUCTS_H
 #define LAMBDANETS_PRODUCTS_H
 
 #include "vector.h"
 
-/* Where the vectors of a block begin; one after the other, if nothing else is said. */
-typedef struct {
-    int64_t at[VECTORS];
-} offsets;
-
-#if REGISTERS == 32
-static const offsets consecutive = {{0, LANES, 2 * LANES, 3 * LANES, 4 * LANES, 5 * LANES}};
-#else
-static const offsets consecutive = {{0, LANES, 2 * LANES}};
-#endif
+/* Several queries go one after the other through one block: `at` says where the operand of each begins. */
+enum { QUERIES = 8 };
+static const int64_t shared[QUERIES];
 
 /* The sum over i may run over several groups of n. */
 typedef struct {
+    int64_t queries;
     real *c;
+    const int64_t *c_at;
     int64_t c_row;
-    const offsets *c_at;
     const real *a;
+    const int64_t *a_at;
     int64_t a_row, a_group;
     const real *b;
+    const int64_t *b_at;
     int64_t b_group, b_i;
-    const offsets *b_at;
     int64_t groups, n;
     int accumulate;
     int64_t rows, vectors; /* of C, any number */
-    int64_t step;          /* vectors at once, see `evenly`; one block of them unless they are consecutive */
+    int64_t step;          /* vectors at once, see `evenly` */
 } product;
 
 ALWAYS_INLINE void multiply_block(const product *p, const int rows, const int vectors, int64_t r0, int64_t x0) {
-    real *const c = p->c + r0 * p->c_row + x0 * LANES;
     /* Few accumulators would wait for each other: then even and odd i have their own. */
-    const int ways = rows * vectors < 12 ? 2 : 1;
-    vec sum[2][ROWS][VECTORS];
-    int64_t at[VECTORS];
-    UNROLL for (int x = 0; x < vectors; x++) at[x] = p->b_at->at[x];
-    UNROLL for (int w = 0; w < ways; w++)
-        UNROLL for (int r = 0; r < rows; r++)
-            UNROLL for (int x = 0; x < vectors; x++)
-                sum[w][r][x] = (vec){0};
-    if (p->accumulate)
-        UNROLL for (int r = 0; r < rows; r++)
-            UNROLL for (int x = 0; x < vectors; x++) sum[0][r][x] = LOAD(c + r * p->c_row + p->c_at->at[x]);
-    for (int64_t g = 0; g < p->groups; g++) {
-        const real *a = p->a + r0 * p->a_row + g * p->a_group, *b = p->b + x0 * LANES + g * p->b_group;
-        const int64_t n = p->n, b_i = p->b_i, a_row = p->a_row;
-        int64_t i = 0;
-        for (; i + ways <= n; i += ways)
-            UNROLL for (int w = 0; w < ways; w++) {
-                vec line[VECTORS];
-                UNROLL for (int x = 0; x < vectors; x++) line[x] = LOAD(b + (i + w) * b_i + at[x]);
-                UNROLL for (int r = 0; r < rows; r++)
-                    UNROLL for (int x = 0; x < vectors; x++) sum[w][r][x] += a[r * a_row + i + w] * line[x];
-            }
-        for (; i < n; i++)
+    const int ways = rows * vectors < (REGISTERS == 32 ? 12 : 8) ? 2 : 1;
+    const int accumulate = p->accumulate;
+    const int64_t n = p->n, b_i = p->b_i, a_row = p->a_row, c_row = p->c_row, groups = p->groups;
+    const int64_t a_group = p->a_group, b_group = p->b_group;
+    const real *const a0 = p->a + r0 * a_row, *const b0 = p->b + x0 * LANES;
+    real *const c0 = p->c + r0 * c_row + x0 * LANES;
+    for (int64_t j = 0; j < p->queries; j++) {
+        const real *a = a0 + p->a_at[j], *b = b0 + p->b_at[j];
+        vec sum[2][ROWS][VECTORS];
+        UNROLL for (int w = 0; w < ways; w++)
             UNROLL for (int r = 0; r < rows; r++)
-                UNROLL for (int x = 0; x < vectors; x++)
-                    sum[0][r][x] += a[r * a_row + i] * LOAD(b + i * b_i + at[x]);
-    }
-    UNROLL for (int r = 0; r < rows; r++)
-        UNROLL for (int x = 0; x < vectors; x++) {
-            if (ways == 2) sum[0][r][x] += sum[1][r][x];
-            STORE(c + r * p->c_row + p->c_at->at[x]) = sum[0][r][x];
+                UNROLL for (int x = 0; x < vectors; x++) sum[w][r][x] = (vec){0};
+        for (int64_t g = 0; g < groups; g++, a += a_group, b += b_group) {
+            const real *at = a, *line_at = b;
+            int64_t left = n;
+            for (; left >= ways; left -= ways)
+                UNROLL for (int w = 0; w < ways; w++, at++, line_at += b_i) {
+                    vec line[VECTORS];
+                    UNROLL for (int x = 0; x < vectors; x++) line[x] = LOAD(line_at + x * LANES);
+                    UNROLL for (int r = 0; r < rows; r++)
+                        UNROLL for (int x = 0; x < vectors; x++) sum[w][r][x] += at[r * a_row] * line[x];
+                }
+            if (ways == 2 && left)
+                UNROLL for (int r = 0; r < rows; r++)
+                    UNROLL for (int x = 0; x < vectors; x++) sum[0][r][x] += at[r * a_row] * LOAD(line_at + x * LANES);
         }
+        real *to = c0 + p->c_at[j];
+        UNROLL for (int r = 0; r < rows; r++, to += c_row) {
+            if (ways == 2)
+                UNROLL for (int x = 0; x < vectors; x++) sum[0][r][x] += sum[1][r][x];
+            if (accumulate)
+                UNROLL for (int x = 0; x < vectors; x++) sum[0][r][x] += LOAD(to + x * LANES);
+            UNROLL for (int x = 0; x < vectors; x++) STORE(to + x * LANES) = sum[0][r][x];
+        }
+    }
+}
+
+/* D[i][x] += sum_r a[r][i] t[r][x] for n i. */
+ALWAYS_INLINE void add_outer(real *d, int64_t d_i, const real *a, int64_t a_row, vec t[ROWS][VECTORS], int64_t n,
+                             const int rows, const int vectors) {
+    for (int64_t left = n; left > 0; left--, a++, d += d_i) {
+        vec line[VECTORS];
+        UNROLL for (int x = 0; x < vectors; x++) line[x] = LOAD(d + x * LANES);
+        UNROLL for (int r = 0; r < rows; r++)
+            UNROLL for (int x = 0; x < vectors; x++) line[x] += a[r * a_row] * t[r][x];
+        UNROLL for (int x = 0; x < vectors; x++) STORE(d + x * LANES) = line[x];
+    }
 }
 
 typedef struct {
+    int64_t queries;
     real *d;
+    const int64_t *d_at;
     int64_t d_group, d_i;
     const real *a;
+    const int64_t *a_at;
     int64_t a_row, a_group;
     const real *t;
+    const int64_t *t_at;
     int64_t t_row;
     int64_t groups, n;
     int64_t rows, vectors, step;
 } outer_product;
 
 ALWAYS_INLINE void outer_block(const outer_product *p, const int rows, const int vectors, int64_t r0, int64_t x0) {
-    const real *const from = p->t + r0 * p->t_row + x0 * LANES;
-    vec t[ROWS][VECTORS];
-    UNROLL for (int r = 0; r < rows; r++)
-        UNROLL for (int x = 0; x < vectors; x++) t[r][x] = LOAD(from + r * p->t_row + x * LANES);
-    const int64_t a_row = p->a_row, d_i = p->d_i, n = p->n;
-    for (int64_t g = 0; g < p->groups; g++) {
-        const real *a = p->a + r0 * p->a_row + g * p->a_group;
-        real *d = p->d + x0 * LANES + g * p->d_group;
-        _Pragma("GCC unroll 2") for (int64_t i = 0; i < n; i++) {
-            vec line[VECTORS];
-            UNROLL for (int x = 0; x < vectors; x++) line[x] = LOAD(d + i * d_i + x * LANES);
+    const int64_t a_row = p->a_row, t_row = p->t_row, d_i = p->d_i, n = p->n, groups = p->groups;
+    const int64_t a_group = p->a_group, d_group = p->d_group;
+    const real *const a0 = p->a + r0 * a_row, *const t0 = p->t + r0 * t_row + x0 * LANES;
+    real *const d0 = p->d + x0 * LANES;
+    for (int64_t j = 0; j < p->queries; j++) {
+        const real *a = a0 + p->a_at[j], *from = t0 + p->t_at[j];
+        real *d = d0 + p->d_at[j];
+        vec t[ROWS][VECTORS];
+        UNROLL for (int r = 0; r < rows; r++, from += t_row)
+            UNROLL for (int x = 0; x < vectors; x++) t[r][x] = LOAD(from + x * LANES);
+        for (int64_t g = 0; g < groups; g++, a += a_group, d += d_group) add_outer(d, d_i, a, a_row, t, n, rows, vectors);
+    }
+}
+
+/* B is a few lines of a map, each of whole units; T and D have these lines one behind the other. */
+typedef struct {
+    int64_t queries;
+    real *t;
+    const int64_t *t_at;
+    int64_t t_row;
+    const real *a;
+    const int64_t *a_at;
+    int64_t a_row, n;
+    const real *b;
+    const int64_t *b_at;
+    int64_t b_line, b_i;
+    const real *q;
+    const int64_t *q_at;
+    int64_t q_row, k;
+    real *d;
+    int64_t d_i;
+    int64_t rows, lines, units; /* of a line */
+} two_products;
+
+/* Vector x of `lines` lines of `units` units each; what comes after them is zero. */
+ALWAYS_INLINE vec load_units(const real *b, int64_t line, const int lines, const int units, const int x) {
+    const int first = x * UNITS, last = first + UNITS - 1;
+    const real *at = b + first / units * line + first % units * UNIT;
+    if (first / units == last / units) return LOAD(at);
+    return JOIN(LOAD_HALF(at), last / units < lines ? LOAD_HALF(b + last / units * line) : (half){0});
+}
+
+ALWAYS_INLINE void through_block(const two_products *p, const int rows, const int lines, const int units, int64_t r0,
+                                 int64_t line0, int64_t unit0) {
+    const int vectors = (lines * units + UNITS - 1) / UNITS, ways = rows * vectors < (REGISTERS == 32 ? 12 : 8) ? 2 : 1;
+    const int64_t column = (line0 * p->units + unit0) * UNIT;
+    const int64_t a_row = p->a_row, b_i = p->b_i, b_line = p->b_line, n = p->n, t_row = p->t_row;
+    const int64_t q_row = p->q_row, d_i = p->d_i, k = p->k;
+    const real *const a0 = p->a + r0 * a_row, *const b0 = p->b + line0 * b_line + unit0 * UNIT;
+    const real *const q0 = p->q + r0 * q_row;
+    real *const t0 = p->t + r0 * t_row + column, *const d = p->d + column;
+    for (int64_t j = 0; j < p->queries; j++) {
+        vec t[2][ROWS][VECTORS];
+        UNROLL for (int w = 0; w < ways; w++)
             UNROLL for (int r = 0; r < rows; r++)
-                UNROLL for (int x = 0; x < vectors; x++) line[x] += a[r * a_row + i] * t[r][x];
-            UNROLL for (int x = 0; x < vectors; x++) STORE(d + i * d_i + x * LANES) = line[x];
-        }
+                UNROLL for (int x = 0; x < vectors; x++) t[w][r][x] = (vec){0};
+        const real *at = a0 + p->a_at[j], *lines_at = b0 + p->b_at[j];
+        int64_t left = n;
+        for (; left >= ways; left -= ways)
+            UNROLL for (int w = 0; w < ways; w++, at++, lines_at += b_i) {
+                vec line[VECTORS];
+                UNROLL for (int x = 0; x < vectors; x++) line[x] = load_units(lines_at, b_line, lines, units, x);
+                UNROLL for (int r = 0; r < rows; r++)
+                    UNROLL for (int x = 0; x < vectors; x++) t[w][r][x] += at[r * a_row] * line[x];
+            }
+        if (ways == 2 && left)
+            UNROLL for (int x = 0; x < vectors; x++) {
+                const vec line = load_units(lines_at, b_line, lines, units, x);
+                UNROLL for (int r = 0; r < rows; r++) t[0][r][x] += at[r * a_row] * line;
+            }
+        real *row = t0 + p->t_at[j];
+        UNROLL for (int r = 0; r < rows; r++, row += t_row)
+            UNROLL for (int x = 0; x < vectors; x++) {
+                if (ways == 2) t[0][r][x] += t[1][r][x];
+                STORE(row + x * LANES) = t[0][r][x];
+            }
+        add_outer(d, d_i, q0 + p->q_at[j], q_row, t[0], k, rows, vectors);
     }
 }
 
@@ -109,26 +185,75 @@ static int64_t evenly(int64_t all, int64_t limit) {
     return blocks > 1 ? (all + blocks - 1) / blocks : all;
 }
 
-/* Any number of rows and vectors, in blocks that fit the registers: one compiled body for each size of block. */
-#define ONE(block, r, x) \
-    case (r) * 8 + (x):  \
-        block(p, r, x, r0, x0); \
-        break;
+/* Any number of rows and vectors, in blocks that fit the registers: one function for each size of block. */
+#define ONE(block, type, r, x)                                                                                 \
+    static __attribute__((noinline)) void block##_##r##_##x(const type *p, int64_t r0, int64_t x0) {            \
+        block(p, r, x, r0, x0);                                                                                \
+    }
 #if REGISTERS == 32
-#define EACH_VECTOR(block, r) \
-    ONE(block, r, 1) ONE(block, r, 2) ONE(block, r, 3) ONE(block, r, 4) ONE(block, r, 5) ONE(block, r, 6)
+#define EACH_VECTOR(block, type, r)                                                                            \
+    ONE(block, type, r, 1) ONE(block, type, r, 2) ONE(block, type, r, 3) ONE(block, type, r, 4)                \
+    ONE(block, type, r, 5) ONE(block, type, r, 6)
+#define NAMES(block, r) {block##_##r##_1, block##_##r##_2, block##_##r##_3, block##_##r##_4, block##_##r##_5, block##_##r##_6}
 #else
-#define EACH_VECTOR(block, r) ONE(block, r, 1) ONE(block, r, 2) ONE(block, r, 3)
+#define EACH_VECTOR(block, type, r) ONE(block, type, r, 1) ONE(block, type, r, 2) ONE(block, type, r, 3)
+#define NAMES(block, r) {block##_##r##_1, block##_##r##_2, block##_##r##_3}
 #endif
-#define OVER_BLOCKS(block)                                                                                    \
-    for (int64_t r0 = 0; r0 < p->rows; r0 += ROWS)                                                            \
-        for (int64_t x0 = 0; x0 < p->vectors; x0 += p->step) switch (SMALLER(ROWS, p->rows - r0) * 8 +        \
-                                                                     SMALLER(p->step, p->vectors - x0)) {     \
-                EACH_VECTOR(block, 1) EACH_VECTOR(block, 2) EACH_VECTOR(block, 3) EACH_VECTOR(block, 4)       \
+#define BLOCKS(name, type, block)                                                                              \
+    EACH_VECTOR(block, type, 1) EACH_VECTOR(block, type, 2) EACH_VECTOR(block, type, 3) EACH_VECTOR(block, type, 4) \
+    static void name(const type *p) {                                                                          \
+        static void (*const of_size[ROWS][VECTORS])(const type *, int64_t, int64_t) = {                        \
+            NAMES(block, 1), NAMES(block, 2), NAMES(block, 3), NAMES(block, 4)};                               \
+        for (int64_t r0 = 0; r0 < p->rows; r0 += ROWS)                                                         \
+            for (int64_t x0 = 0; x0 < p->vectors; x0 += p->step)                                               \
+                of_size[SMALLER(ROWS, p->rows - r0) - 1][SMALLER(p->step, p->vectors - x0) - 1](p, r0, x0);    \
+    }
+
+BLOCKS(multiply, product, multiply_block)
+BLOCKS(outer, outer_product, outer_block)
+
+/* Blocks of lines, one function for each number of rows, lines and units; a line that is longer than a block is taken
+ * in pieces. */
+#if UNITS == 2
+#define EACH_SHAPE(ONE, r)                                                                                     \
+    ONE(r, 1, 1) ONE(r, 2, 1) ONE(r, 3, 1) ONE(r, 4, 1) ONE(r, 5, 1) ONE(r, 6, 1) ONE(r, 7, 1) ONE(r, 8, 1)    \
+    ONE(r, 1, 2) ONE(r, 2, 2) ONE(r, 3, 2) ONE(r, 4, 2) ONE(r, 5, 2) ONE(r, 6, 2)                              \
+    ONE(r, 1, 3) ONE(r, 2, 3) ONE(r, 3, 3) ONE(r, 4, 3) ONE(r, 1, 4) ONE(r, 2, 4) ONE(r, 3, 4)                 \
+    ONE(r, 1, 5) ONE(r, 2, 5) ONE(r, 1, 6) ONE(r, 2, 6) ONE(r, 1, 8) ONE(r, 1, 10) ONE(r, 1, 12)
+#elif REGISTERS == 32
+#define EACH_SHAPE(ONE, r)                                                                                     \
+    ONE(r, 1, 1) ONE(r, 2, 1) ONE(r, 3, 1) ONE(r, 4, 1) ONE(r, 5, 1) ONE(r, 6, 1) ONE(r, 1, 2) ONE(r, 2, 2)    \
+    ONE(r, 3, 2) ONE(r, 1, 3) ONE(r, 2, 3) ONE(r, 1, 4) ONE(r, 1, 5) ONE(r, 1, 6)
+#else
+#define EACH_SHAPE(ONE, r) ONE(r, 1, 1) ONE(r, 2, 1) ONE(r, 3, 1) ONE(r, 1, 2) ONE(r, 1, 3)
+#endif
+#define EACH_ROWS(ONE) EACH_SHAPE(ONE, 1) EACH_SHAPE(ONE, 2) EACH_SHAPE(ONE, 3) EACH_SHAPE(ONE, 4)
+
+#define DEFINE_THROUGH(r, l, u)                                                                                \
+    static __attribute__((noinline)) void through_##r##_##l##_##u(const two_products *p, int64_t r0,           \
+                                                                  int64_t line0, int64_t unit0) {              \
+        through_block(p, r, l, u, r0, line0, unit0);                                                           \
+    }
+EACH_ROWS(DEFINE_THROUGH)
+
+#define CALL_THROUGH(r, l, u)                      \
+    case (r) * 256 + (l) * 16 + (u):               \
+        through_##r##_##l##_##u(p, r0, line0, unit0); \
+        break;
+
+static void through(const two_products *p) {
+    const int64_t most = VECTORS * UNITS;
+    const int64_t units = p->units > most ? ROUND_UP(evenly(p->units, most), UNITS) : p->units;
+    const int64_t lines = evenly(p->lines, SMALLER(8, LARGER(1, most / p->units)));
+    for (int64_t r0 = 0; r0 < p->rows; r0 += ROWS)
+        for (int64_t line0 = 0; line0 < p->lines; line0 += lines)
+            for (int64_t unit0 = 0; unit0 < p->units; unit0 += units) {
+                const int64_t piece = SMALLER(units, p->units - unit0);
+                switch (SMALLER(ROWS, p->rows - r0) * 256 + SMALLER(lines, p->lines - line0) * 16 +
+                        (piece > 6 ? ROUND_UP(piece, UNITS) : piece)) {
+                    EACH_ROWS(CALL_THROUGH)
+                }
             }
-
-static __attribute__((noinline)) void multiply(const product *p) { OVER_BLOCKS(multiply_block) }
-
-static __attribute__((noinline)) void outer(const outer_product *p) { OVER_BLOCKS(outer_block) }
+}
 
 #endif

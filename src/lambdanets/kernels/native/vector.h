@@ -22,9 +22,26 @@
 #define ROWS 4
 #define VECTORS (REGISTERS == 32 ? 6 : 3)
 
+/* Lines of a table are padded to whole units: half vectors where vectors are long. */
+#define UNITS (VECTOR_BYTES == 64 ? 2 : 1) /* of a vector */
+#define UNIT (LANES / UNITS)
+
 /* In memory a vector may begin at any element. */
 typedef real vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef real vec_in_memory __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
+
+#if VECTOR_BYTES == 64
+#include <immintrin.h>
+typedef real half __attribute__((vector_size(VECTOR_BYTES / 2)));
+typedef real half_in_memory __attribute__((vector_size(VECTOR_BYTES / 2), aligned(sizeof(real)), may_alias));
+#define LOAD_HALF(p) ((half)(*(const half_in_memory *)(p)))
+/* One instruction, which GCC does not find by itself. */
+#define JOIN(a, b) ((vec)_mm512_insertf64x4(_mm512_castpd256_pd512((__m256d)(a)), (__m256d)(b), 1))
+#else
+typedef vec half;
+#define LOAD_HALF(p) ((half)LOAD(p))
+#define JOIN(a, b) (a)
+#endif
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #define LOAD(p) (*(const vec_in_memory *)(p))

@@ -23,48 +23,51 @@ static span visible(int64_t at, int64_t extent, int64_t scope, int64_t dilation)
     return s;
 }
 
-/* A column of queries: n columns of the window from `lo` on meet n columns of the packed map from `start` on. */
+/* A column of queries: n columns of the window from `lo` on meet n columns of the packed map from `start` on, or of
+ * the map turned round from `turned` on. */
 typedef struct {
-    int64_t lo, n, start, class;
+    int64_t lo, n, start, turned, class;
 } column;
 
 /* Columns of queries that see the same part of the window share one table. It stands in groups of lines, the chunks
- * of the window, as [group][k][line][n]: dense, so that vectors run on from line to line. Where tables of their own
- * would take too much memory, classes read the whole window's, whose lines are longer than their n. */
+ * of the window, as [group][k][line], every line padded to whole units. Where tables of their own would take too much
+ * memory, all read that of the whole window. */
 typedef struct {
-    int64_t lo, n;         /* of its columns */
-    int64_t offset;        /* of its table among all tables */
-    int64_t lines;         /* of a group */
+    int64_t lo, n;          /* of its columns */
+    int64_t offset;         /* of its table among all tables */
+    int64_t lines;          /* of a group */
     int64_t line, k, group; /* distance between lines, between rows of k, between groups */
-    int own;
 } table_class;
 
 typedef struct {
     const lambda_problem *p;
-    int64_t chunk;         /* columns at most */
-    int64_t phase;         /* packed columns of one phase */
-    int64_t width;         /* packed columns of a map, u included */
-    int64_t scope_u;       /* columns of the window */
-    int64_t whole_lines;   /* of the window that causality leaves complete, and the columns it leaves of the next */
+    int64_t chunk;          /* columns at most */
+    int64_t phase;          /* packed columns of one phase */
+    int64_t width;          /* packed columns of a map, u included */
+    int64_t turned_phase;   /* columns of one phase of a map turned round, with zeros on both sides */
+    int64_t scope_u;        /* columns of the window */
+    int64_t whole_lines;    /* of the window that causality leaves complete, and the columns it leaves of the next */
     int64_t partial;
     column *columns;
-    table_class *classes;
+    table_class *classes;   /* the first is the whole window */
     int64_t classes_n;
-    int64_t tables;        /* elements of all tables */
+    int own;                /* does every class have its own table? */
+    int64_t tables;         /* elements of all tables */
 } windows;
 
 /* Columns of a chunk: its part of a table stays in the nearest cache while a tile of queries goes over it. The backward
  * pass has five operands there and takes less of each. */
-#define CHUNK_FORWARD (4 * VECTORS * LANES)
-#define CHUNK_BACKWARD (VECTORS * LANES)
+#define CHUNK_FORWARD ((int64_t)((VECTOR_BYTES == 64 ? 384 : 384) / sizeof(real)))
+#define CHUNK_BACKWARD ((int64_t)(384 / sizeof(real)))
 
 enum { OWN_TABLES_AT_MOST = 1 << 19 }; /* elements: 2 MB of float, what a core's own cache holds */
 
-static table_class make_class(const lambda_problem *p, int64_t chunk, int64_t lo, int64_t n, int64_t offset) {
+static table_class make_class(const lambda_problem *p, int64_t chunk, int64_t lo, int64_t n, int64_t unit) {
+    const int64_t line = ROUND_UP(n, unit);
     /* As many lines as a chunk holds, or the end of a line that is longer. */
-    const int64_t lines = n ? evenly(p->scope[0], LARGER(1, chunk / n)) : p->scope[0];
-    const int64_t row = ROUND_UP(lines * n, LANES);
-    return (table_class){lo, n, offset, lines, n, row, p->k * row, 1};
+    const int64_t lines = n ? evenly(p->scope[0], LARGER(1, chunk / line)) : p->scope[0];
+    const int64_t row = ROUND_UP(lines * line, LANES);
+    return (table_class){lo, n, 0, lines, line, row, p->k * row};
 }
 
 static int64_t table_elements(const lambda_problem *p, const table_class *c) {
@@ -82,17 +85,16 @@ static int make_windows(windows *w, const lambda_problem *p, int64_t chunk) {
     w->chunk = chunk;
     w->phase = (p->context[1] + d - 1) / d;
     w->width = w->phase * d * p->u;
+    w->turned_phase = w->phase * p->u + 2 * LANES;
     w->scope_u = p->scope[1] * p->u;
     w->whole_lines = p->past / p->scope[1];
     w->partial = p->past % p->scope[1] * p->u;
     w->columns = malloc(sizeof(column) * (p->queries[1] + 1));
     w->classes = malloc(sizeof(table_class) * (p->queries[1] + 1));
     if (!w->columns || !w->classes) return LAMBDA_NO_MEMORY;
-    /* The first class is the whole window, which is always there. */
-    w->classes[0] = make_class(p, chunk, 0, w->scope_u, 0);
+    w->classes[0] = make_class(p, chunk, 0, w->scope_u, UNIT);
     w->classes_n = 1;
-    w->tables = table_elements(p, &w->classes[0]);
-    int64_t own = 0;
+    int64_t elements = table_elements(p, &w->classes[0]);
     for (int64_t j = 0; j < p->queries[1]; j++) {
         const int64_t at = j * p->stride[1];
         const span s = visible(at, p->context[1], p->scope[1], d);
@@ -101,21 +103,24 @@ static int make_windows(windows *w, const lambda_problem *p, int64_t chunk) {
         c->lo = s.first * p->u;
         c->n = (s.last - s.first) * p->u;
         c->start = c->n ? (m % d * w->phase + m / d) * p->u : 0;
+        c->turned = c->n ? m % d * w->turned_phase + m / d * p->u + LANES : LANES;
         c->class = 0; /* or that of the column before, or a new one: from left to right no other comes back */
         if (c->n == w->scope_u) continue;
         c->class = w->classes_n - 1;
         if (c->class > 0 && w->classes[c->class].lo == c->lo && w->classes[c->class].n == c->n) continue;
-        table_class *fresh = &w->classes[c->class = w->classes_n++];
-        *fresh = make_class(p, chunk, c->lo, c->n, w->tables);
-        own += table_elements(p, fresh);
-        if (p->scope[0] > 1 && own <= OWN_TABLES_AT_MOST) {
-            w->tables += table_elements(p, fresh);
+        w->classes[c->class = w->classes_n++] = make_class(p, chunk, c->lo, c->n, UNIT);
+        elements += table_elements(p, &w->classes[c->class]);
+    }
+    w->own = p->scope[0] > 1 && elements <= OWN_TABLES_AT_MOST;
+    const table_class whole = make_class(p, chunk, 0, w->scope_u, LANES);
+    w->tables = w->own ? 0 : table_elements(p, &whole);
+    for (int64_t z = 0; z < w->classes_n; z++) {
+        table_class *c = &w->classes[z];
+        if (w->own) {
+            c->offset = w->tables;
+            w->tables += table_elements(p, c);
         } else {
-            *fresh = w->classes[0];
-            fresh->lo = c->lo;
-            fresh->n = c->n;
-            fresh->offset += c->lo;
-            fresh->own = 0;
+            *c = (table_class){c->lo, c->n, 0, whole.lines, whole.line, whole.k, whole.group};
         }
     }
     return LAMBDA_OK;
