@@ -27,8 +27,22 @@ class Problem(ctypes.Structure):
         *((name, ctypes.c_int64 * 2) for name in ("queries", "context", "scope", "stride", "dilation")),
         ("past", ctypes.c_int64),
         ("threads", ctypes.c_int64),
-        *((name, ctypes.c_int64 * 4) for name in ("q", "dq", "values", "dvalues", "y")),
+        *((name, ctypes.c_int64 * 4) for name in ("q", "dq", "values", "dvalues", "y", "keys", "dkeys")),
+        ("norm", ctypes.c_void_p),
     )
+
+
+PROBLEM = [ctypes.POINTER(Problem)]
+# What every kernel takes before its tensors, and how many tensors. As in lambda.h, to which the number belongs.
+INTERFACE = 2
+KERNELS: dict[str, tuple[list[type], int]] = {
+    "forward": (PROBLEM, 5),
+    "backward": (PROBLEM, 9),
+    "content_forward": (PROBLEM, 5),
+    "content_backward": (PROBLEM, 7),
+    "norm_statistics": ([ctypes.c_int64] * 4, 3),
+    "norm_backward": ([*[ctypes.c_int64] * 5, ctypes.c_double], 7),
+}
 
 
 def is_cut_short(library: Path) -> bool:
@@ -55,12 +69,11 @@ def load() -> ctypes.CDLL | str:
         library = ctypes.CDLL(str(LIBRARY))
         library.lambda_instruction_set.restype = ctypes.c_char_p
         library.lambda_use_instruction_set.argtypes = [ctypes.c_char_p]
+        if library.lambda_interface() != INTERFACE:
+            return f"{LIBRARY.name} is of another version, see `python -m lambdanets.kernels.build`"
         for suffix in SUFFIX.values():
-            getattr(library, f"lambda_forward_{suffix}").argtypes = [ctypes.POINTER(Problem), *[ctypes.c_void_p] * 5]
-            getattr(library, f"lambda_backward_{suffix}").argtypes = [ctypes.POINTER(Problem), *[ctypes.c_void_p] * 9]
-            sizes = [*[ctypes.c_int64] * 4, ctypes.c_double]
-            getattr(library, f"lambda_norm_forward_{suffix}").argtypes = [*sizes, *[ctypes.c_void_p] * 6]
-            getattr(library, f"lambda_norm_backward_{suffix}").argtypes = [*sizes, *[ctypes.c_void_p] * 8]
+            for name, (sizes, tensors) in KERNELS.items():
+                getattr(library, f"lambda_{name}_{suffix}").argtypes = [*sizes, *[ctypes.c_void_p] * tensors]
     except (OSError, AttributeError) as error:  # damaged, for another machine, or of another version
         return f"{LIBRARY.name} cannot be used ({error}), see `python -m lambdanets.kernels.build`"
     return library

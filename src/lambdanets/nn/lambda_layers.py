@@ -15,11 +15,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from lambdanets.nn.arguments import one_of, per_axis, positive, window
+from lambdanets.nn.at_once import layer_at_once
 from lambdanets.nn.explain import Explanation, explain_position_term
 from lambdanets.nn.intermediates import LambdaIntermediates, gather_intermediates
 from lambdanets.nn.layout import every, memory_format
 from lambdanets.nn.norms import Norm, frozen_statistics, make_norm, normalise
-from lambdanets.nn.projections import Part, Projection, can_be_joined, project_jointly
+from lambdanets.nn.projections import Joint, Part, Projection, can_be_joined, part, project_jointly
 from lambdanets.nn.scene import Scene, read_scene
 from lambdanets.nn.tables import RelationTable, RelativeTable, make_table, shared_table
 from lambdanets.ops.content import content_term
@@ -33,6 +34,15 @@ from lambdanets.ops.terms import lambda_terms
 
 Size = int | Sequence[int]
 Terms = Literal["both", "content", "position"]
+
+
+class _Seen(NamedTuple):
+    """The rows of channels that queries, keys and values come from, and who may look where."""
+
+    asking: Float[Tensor, "b n d"]
+    tokens: Float[Tensor, "b m e"]  # the same tensor, if every position asks and is looked at
+    counted: Bool[Tensor, "#b n"] | None  # the queries that count in batch statistics, None for all
+    scene: Scene
 
 
 class _Projected(NamedTuple):
@@ -179,7 +189,8 @@ class LambdaLayer(nn.Module):
             mask: which context positions a query may use, True = may use, broadcastable to (b, n, m).
             relation: which row of the table stands for each pair, (n, m) or (b, n, m); needs `relations`.
         """
-        return self._output(self._project(x, context, mask, relation), like=x)
+        seen = self._see(x, context, mask, relation)
+        return self._map(self._answer(seen, self._join(seen)), seen.scene, like=x)
 
     def intermediates(
         self,
@@ -196,7 +207,9 @@ class LambdaLayer(nn.Module):
             at: query positions, in raster order, whose lambdas are wanted; all of them by default.
         """
         with frozen_statistics(self):
-            p = self._project(x, context, mask, relation)
+            seen = self._see(x, context, mask, relation)
+            joint = self._join(seen)
+            p, output = self._project(seen, joint), self._answer(seen, joint)
         return gather_intermediates(
             p.q,
             p.keys,
@@ -208,7 +221,7 @@ class LambdaLayer(nn.Module):
             position_bias=self.position_bias,
             content_output=self._content(p),
             position_output=self._position(p),
-            output=self._output(p, like=x),
+            output=self._map(output, p.scene, like=x),
         )
 
     def explain(self, size: Size, *, b: int = 1, training: bool = False, patience: float = 5.0) -> Explanation:
@@ -246,7 +259,22 @@ class LambdaLayer(nn.Module):
         y = position_term(p.q, p.values, table, p.scene.geometry, mask=mask, plan=self.plan)
         return y if self.position_bias is None else y + position_bias_term(p.q, self.position_bias)
 
-    def _output(self, p: _Projected, like: Float[Tensor, "b ..."]) -> Float[Tensor, "b ..."]:
+    def _answer(self, seen: _Seen, joint: Joint | None) -> Float[Tensor, "b n h v"]:
+        """Both terms, in one operator where that is possible."""
+        if joint is not None:
+            y = layer_at_once(
+                joint,
+                None if self.table is None else self.table.weight,
+                self.position_bias,
+                seen.scene,
+                h=self.h,
+                key_norm=self.key_norm,
+                plan=self.plan,
+                owner=type(self).__name__,
+            )
+            if y is not None:
+                return y
+        p = self._project(seen, joint)
         y = lambda_terms(
             p.q,
             p.keys,
@@ -258,15 +286,18 @@ class LambdaLayer(nn.Module):
             mask=p.scene.allowed.mask,
             plan=self.plan,
         )
-        return self._layout(y.flatten(2).to(p.dtype).unflatten(1, p.scene.grid.queries), like)
+        return y.to(p.dtype)
 
-    def _project(
+    def _map(self, y: Float[Tensor, "b n h v"], scene: Scene, like: Float[Tensor, "b ..."]) -> Float[Tensor, "b ..."]:
+        return self._layout(y.flatten(2).unflatten(1, scene.grid.queries), like)
+
+    def _see(
         self,
         x: Float[Tensor, "b ..."],
         context: Float[Tensor, "b ..."] | None,
         mask: Bool[Tensor, "..."] | None,
         relation: Int[Tensor, "... n m"] | None,
-    ) -> _Projected:
+    ) -> _Seen:
         queries = self._channels_last("x", x, self.d_in)
         source = self._channels_last("context", x if context is None else context, self.d_context)
         b = x.shape[0]  # len(x) would fix the batch of an exported layer
@@ -286,21 +317,28 @@ class LambdaLayer(nn.Module):
             # answered, with zeros for whatever in it is not finite.
             counted = every(self.stride, scene.usable.unflatten(1, grid.context)).flatten(1)
             asking = asking.masked_fill(~counted[..., None] & ~asking.isfinite(), 0.0)
-        tokens = drop_unusable(tokens, scene.usable)
-        owner = type(self).__name__
+        return _Seen(asking, drop_unusable(tokens, scene.usable), counted, scene)
+
+    def _join(self, seen: _Seen) -> Joint | None:
+        """All projections as one product, if they have the same input."""
         parts: list[Part] = [(self.query, self.query_norm), (self.value, self.value_norm)]
         if self.key is not None:
             parts.append((self.key, None))
-        if asking is tokens and can_be_joined(parts):
-            (q, values, *keys), norms = project_jointly(tokens, parts, owner)
+        return project_jointly(seen.tokens, parts) if seen.asking is seen.tokens and can_be_joined(parts) else None
+
+    def _project(self, seen: _Seen, joint: Joint | None) -> _Projected:
+        owner = type(self).__name__
+        norms: list[nn.Module | None]
+        if joint is not None:
+            (q, values, *keys), norms = part(joint, owner)
         else:
-            (q, values), norms = (self.query(asking), self.value(tokens)), [norm for _, norm in parts]
-            keys = [] if self.key is None else [self.key(tokens)]
+            q, values, norms = self.query(seen.asking), self.value(seen.tokens), [self.query_norm, self.value_norm]
+            keys = [] if self.key is None else [self.key(seen.tokens)]
         return _Projected(
-            widen(normalise(norms[0], q, counted, owner)).unflatten(-1, (self.h, self.k)),
+            widen(normalise(norms[0], q, seen.counted, owner)).unflatten(-1, (self.h, self.k)),
             widen(keys[0]).unflatten(-1, (self.k, self.u)) if keys else None,
-            widen(normalise(norms[1], values, scene.usable, owner)).unflatten(-1, (self.v, self.u)),
-            scene,
+            widen(normalise(norms[1], values, seen.scene.usable, owner)).unflatten(-1, (self.v, self.u)),
+            seen.scene,
             q.dtype,
         )
 

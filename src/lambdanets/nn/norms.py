@@ -74,13 +74,8 @@ def as_scale_and_shift(
     return scale, shift + norm.bias if norm.affine else shift
 
 
-def batch_norm_together(
-    norms: Sequence[nn.Module | None], x: Float[Tensor, "b n c"], owner: str
-) -> Float[Tensor, "b n c"] | None:
-    """Batch norms in training of neighbouring columns, in one pass of the kernels; None if these cannot.
-
-    torch's own would copy the columns out of the tensor that they are part of.
-    """
+def batch_norms_in_training(norms: Sequence[nn.Module | None], x: Float[Tensor, "b n c"]) -> list[_BatchNorm] | None:
+    """All of `norms`, if the kernels can apply them to neighbouring columns of `x` in one pass."""
     plain = [
         norm for norm in norms if isinstance(norm, _BatchNorm) and is_plain(norm) and norm.training and norm.affine
     ]
@@ -90,17 +85,30 @@ def batch_norm_together(
         return None
     if torch.compiler.is_exporting() or any(norm.weight.dtype != x.dtype for norm in plain):
         return None
+    return plain
+
+
+def batch_norm_together(norms: Sequence[_BatchNorm], x: Float[Tensor, "b n c"], owner: str) -> Float[Tensor, "b n c"]:
+    """Batch norms in training of neighbouring columns; torch's own would copy these out of a larger tensor."""
     check_batch(x, None, owner)
-    weight, bias = torch.cat([norm.weight for norm in plain]), torch.cat([norm.bias for norm in plain])
-    y: Tensor
-    y, mean, var = batch_norm(x.flatten(0, 1), weight, bias, plain[0].eps)
-    count = torch.tensor(x.shape[0] * x.shape[1])
-    channels = [norm.num_features for norm in plain]
-    for norm, its_mean, its_var in zip(plain, mean.split(channels), var.split(channels), strict=True):
+    weight, bias = weight_and_bias(norms)
+    y, mean, var = batch_norm(x.flatten(0, 1), weight, bias, norms[0].eps)
+    keep_statistics(norms, mean, var, x.shape[0] * x.shape[1])
+    return y.unflatten(0, x.shape[:2])  # type: ignore[no-any-return]
+
+
+def weight_and_bias(norms: Sequence[_BatchNorm]) -> tuple[Float[Tensor, "c"], Float[Tensor, "c"]]:
+    """Of neighbouring columns with a norm each."""
+    return torch.cat([norm.weight for norm in norms]), torch.cat([norm.bias for norm in norms])
+
+
+def keep_statistics(norms: Sequence[_BatchNorm], mean: Float[Tensor, "c"], var: Float[Tensor, "c"], rows: int) -> None:
+    """Move the running statistics of norms of neighbouring columns towards those of a batch of so many rows."""
+    count = torch.tensor(rows)
+    channels = [norm.num_features for norm in norms]
+    for norm, its_mean, its_var in zip(norms, mean.split(channels), var.split(channels), strict=True):
         if norm.track_running_stats:
             update_statistics(norm, its_mean, its_var * (count / (count - 1)), count)
-    y = y.unflatten(0, x.shape[:2])
-    return y
 
 
 def is_plain(norm: nn.Module) -> bool:

@@ -1,13 +1,14 @@
 """Queries, keys and values: linear maps of the input, and several of them as one product."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lambdanets.nn.norms import as_scale_and_shift, batch_norm_together
+from lambdanets.nn.norms import as_scale_and_shift, batch_norm_together, batch_norms_in_training
 
 
 class Projection(nn.Linear):
@@ -31,12 +32,16 @@ def can_be_joined(parts: Sequence[Part]) -> bool:
     )
 
 
-def project_jointly(
-    x: Float[Tensor, "b n d"], parts: Sequence[Part], owner: str
-) -> tuple[list[Float[Tensor, "b n _"]], list[nn.Module | None]]:
-    """x W of every projection, taken as one product whose columns are returned, and the norms still to be applied.
+class Joint(NamedTuple):
+    """Several projections of the same input, as neighbouring columns of one product."""
 
-    Parts with a norm come before those without.
+    projected: Float[Tensor, "b n _"]
+    widths: list[int]
+    norms: list[nn.Module | None]  # still to be applied
+
+
+def project_jointly(x: Float[Tensor, "b n d"], parts: Sequence[Part]) -> Joint:
+    """x W of every projection, taken as one product. Parts with a norm come before those without.
 
     A batch norm that uses its running statistics is a scale and a shift of each channel, and goes into the weights.
     """
@@ -51,12 +56,16 @@ def project_jointly(
         shifts.append(weight.new_zeros(weight.shape[0]) if folded is None else folded[1])
         left.append(norm if folded is None else None)
     shift = None if left == [norm for _, norm in parts] else torch.cat(shifts)
-    joint = F.linear(x, torch.cat(weights), shift)
-    columns = list(joint.split([weight.shape[0] for weight in weights], -1))
-    normed = [norm for norm in left if norm is not None]
-    width = sum(weight.shape[0] for weight in weights[: len(normed)])
-    together = batch_norm_together(normed, joint[..., :width], owner) if normed else None
-    if together is not None:  # the parts with norms come first
-        columns[: len(normed)] = together.split([weight.shape[0] for weight in weights[: len(normed)]], -1)
-        left = [None] * len(left)
-    return columns, left
+    return Joint(F.linear(x, torch.cat(weights), shift), [weight.shape[0] for weight in weights], left)
+
+
+def part(joint: Joint, owner: str) -> tuple[list[Float[Tensor, "b n _"]], list[nn.Module | None]]:
+    """The columns of every projection, and the norms still to be applied to them."""
+    columns = list(joint.projected.split(joint.widths, -1))
+    normed = [norm for norm in joint.norms if norm is not None]
+    widths = joint.widths[: len(normed)]
+    together = batch_norms_in_training(normed, joint.projected) if normed else None
+    if together is None:
+        return columns, joint.norms
+    columns[: len(normed)] = batch_norm_together(together, joint.projected[..., : sum(widths)], owner).split(widths, -1)
+    return columns, [None] * len(joint.norms)

@@ -3,42 +3,42 @@
 
 #include "lambda.h"
 
-#define DECLARE(isa)                                                                                             \
-    int lambda_forward_f32_##isa LAMBDA_FORWARD(float);                                                          \
-    int lambda_forward_f64_##isa LAMBDA_FORWARD(double);                                                         \
-    int lambda_backward_f32_##isa LAMBDA_BACKWARD(float);                                                        \
-    int lambda_backward_f64_##isa LAMBDA_BACKWARD(double);                                                       \
-    int lambda_norm_forward_f32_##isa LAMBDA_NORM_FORWARD(float);                                                \
-    int lambda_norm_forward_f64_##isa LAMBDA_NORM_FORWARD(double);                                               \
-    int lambda_norm_backward_f32_##isa LAMBDA_NORM_BACKWARD(float);                                              \
-    int lambda_norm_backward_f64_##isa LAMBDA_NORM_BACKWARD(double);
+/* Every kernel: its name, its parameters, and how they are handed on. */
+#define EACH_KERNEL(DO, type, real)                                                                              \
+    DO(forward, LAMBDA_FORWARD(real), (p, q, values, table, lc, y), type)                                        \
+    DO(backward, LAMBDA_BACKWARD(real), (p, q, values, table, lc, dy, dq, dvalues, dtable, dlc), type)           \
+    DO(content_forward, LAMBDA_CONTENT_FORWARD(real), (p, keys, values, lc, by_u, softmax), type)                \
+    DO(content_backward, LAMBDA_CONTENT_BACKWARD(real), (p, keys, values, by_u, softmax, dlc, dkeys, dvalues), type) \
+    DO(norm_statistics, LAMBDA_NORM_STATISTICS(real), (rows, columns, stride, threads, x, mean, var), type)      \
+    DO(norm_backward, LAMBDA_NORM_BACKWARD(real),                                                                \
+       (rows, columns, stride, g_stride, threads, eps, x, weight, mean, var, g, dweight, dbias), type)
+#define BOTH_TYPES(DO) EACH_KERNEL(DO, f32, float) EACH_KERNEL(DO, f64, double)
 
 typedef struct {
     const char *name;
-    int (*forward_f32) LAMBDA_FORWARD(float);
-    int (*forward_f64) LAMBDA_FORWARD(double);
-    int (*backward_f32) LAMBDA_BACKWARD(float);
-    int (*backward_f64) LAMBDA_BACKWARD(double);
-    int (*norm_forward_f32) LAMBDA_NORM_FORWARD(float);
-    int (*norm_forward_f64) LAMBDA_NORM_FORWARD(double);
-    int (*norm_backward_f32) LAMBDA_NORM_BACKWARD(float);
-    int (*norm_backward_f64) LAMBDA_NORM_BACKWARD(double);
+#define FIELD(kernel, parameters, arguments, type) int(*kernel##_##type) parameters;
+    BOTH_TYPES(FIELD)
 } kernels;
 
-#define FORM(isa)                                                                                                \
-    {#isa,                                                                                                       \
-     lambda_forward_f32_##isa,       lambda_forward_f64_##isa,       lambda_backward_f32_##isa,                  \
-     lambda_backward_f64_##isa,      lambda_norm_forward_f32_##isa,  lambda_norm_forward_f64_##isa,              \
-     lambda_norm_backward_f32_##isa, lambda_norm_backward_f64_##isa}
-
-DECLARE(baseline)
+#define DECLARE_BASELINE(kernel, parameters, arguments, type) int lambda_##kernel##_##type##_baseline parameters;
+#define FILL_BASELINE(kernel, parameters, arguments, type) lambda_##kernel##_##type##_baseline,
+BOTH_TYPES(DECLARE_BASELINE)
 #ifdef WITH_X86
-DECLARE(avx2)
-DECLARE(avx512)
-static const kernels forms[] = {FORM(baseline), FORM(avx2), FORM(avx512)};
-#else
-static const kernels forms[] = {FORM(baseline)};
+#define DECLARE_AVX2(kernel, parameters, arguments, type) int lambda_##kernel##_##type##_avx2 parameters;
+#define FILL_AVX2(kernel, parameters, arguments, type) lambda_##kernel##_##type##_avx2,
+#define DECLARE_AVX512(kernel, parameters, arguments, type) int lambda_##kernel##_##type##_avx512 parameters;
+#define FILL_AVX512(kernel, parameters, arguments, type) lambda_##kernel##_##type##_avx512,
+BOTH_TYPES(DECLARE_AVX2)
+BOTH_TYPES(DECLARE_AVX512)
 #endif
+
+static const kernels forms[] = {
+    {"baseline", BOTH_TYPES(FILL_BASELINE)},
+#ifdef WITH_X86
+    {"avx2", BOTH_TYPES(FILL_AVX2)},
+    {"avx512", BOTH_TYPES(FILL_AVX512)},
+#endif
+};
 
 enum { FORMS = sizeof forms / sizeof *forms };
 static const kernels *chosen;
@@ -79,23 +79,9 @@ int lambda_has_threads(void) {
 #endif
 }
 
-#define EXPORT(type, real)                                                                                       \
-    int lambda_forward_##type(const lambda_problem *p, const real *q, const real *values, const real *table,     \
-                              const real *lc, real *y) {                                                         \
-        return chosen->forward_##type(p, q, values, table, lc, y);                                               \
-    }                                                                                                            \
-    int lambda_backward_##type(const lambda_problem *p, const real *q, const real *values, const real *table,    \
-                               const real *lc, const real *dy, real *dq, real *dvalues, real *dtable,            \
-                               real *dlc) {                                                                      \
-        return chosen->backward_##type(p, q, values, table, lc, dy, dq, dvalues, dtable, dlc);                   \
-    }                                                                                                            \
-    int lambda_norm_forward_##type LAMBDA_NORM_FORWARD(real) {                                                   \
-        return chosen->norm_forward_##type(rows, columns, stride, threads, eps, x, weight, bias, y, mean, var);  \
-    }                                                                                                            \
-    int lambda_norm_backward_##type LAMBDA_NORM_BACKWARD(real) {                                                 \
-        return chosen->norm_backward_##type(rows, columns, stride, threads, eps, x, weight, mean, var, g, dx,    \
-                                            dweight, dbias);                                                     \
-    }
+/* What callers compiled against; a library of another number has other parameters. */
+int lambda_interface(void) { return LAMBDA_INTERFACE; }
 
-EXPORT(f32, float)
-EXPORT(f64, double)
+#define EXPORT(kernel, parameters, arguments, type) \
+    int lambda_##kernel##_##type parameters { return chosen->kernel##_##type arguments; }
+BOTH_TYPES(EXPORT)

@@ -5,6 +5,9 @@
 
 #include <stdint.h>
 
+/* Counts up whenever a parameter or a field changes. */
+#define LAMBDA_INTERFACE 2
+
 /* A grid of queries that looks at a grid of context positions. Maps of one axis have a first axis of length 1. */
 typedef struct {
     int64_t b, h, k, v, u;
@@ -16,6 +19,11 @@ typedef struct {
     int64_t values[4];  /* of the values by (b, m, v, u) */
     int64_t dvalues[4]; /* of their gradient */
     int64_t y[4];       /* of the output, or backward of its gradient, by (b, n, h, v) */
+    int64_t keys[4];    /* of the keys by (b, m, k, u) */
+    int64_t dkeys[4];   /* of their gradient */
+    /* The mean, scale and shift of the columns (h, k) of q, then (v, u) of the values: what the kernels read is
+     * (x - mean) scale + shift. A contiguous (3, h k + v u) of the kernel's type, or NULL for x itself. */
+    const void *norm;
 } lambda_problem;
 
 /* What a function returns. */
@@ -24,17 +32,26 @@ enum { LAMBDA_OK = 0, LAMBDA_NO_MEMORY = 1 };
 /* Y[b,n,h,v] = sum_k Q[b,n,h,k] (lc[b,k,v] + sum_{m,u} R[r(n,m),k,u] V[b,m,v,u])
  * The table R is contiguous (p, k, u); the content lambdas lc, contiguous (b, k, v), may be NULL for none. */
 #define LAMBDA_FORWARD(real) \
-    (const lambda_problem *, const real *q, const real *values, const real *table, const real *lc, real *y)
+    (const lambda_problem *p, const real *q, const real *values, const real *table, const real *lc, real *y)
 #define LAMBDA_BACKWARD(real)                                                                                    \
-    (const lambda_problem *, const real *q, const real *values, const real *table, const real *lc, const real *dy, \
+    (const lambda_problem *p, const real *q, const real *values, const real *table, const real *lc, const real *dy, \
      real *dq, real *dvalues, real *dtable, real *dlc)
 
-/* Batch norm in training of a (rows, columns) matrix with rows `stride` apart; y and the gradients are contiguous. */
-#define LAMBDA_NORM_FORWARD(real)                                                                                \
-    (int64_t rows, int64_t columns, int64_t stride, int64_t threads, double eps, const real *x, const real *weight, \
-     const real *bias, real *y, real *mean, real *var)
+/* The content lambdas of keys normalised by a softmax over the context, lc[b,k,v] = sum_{m,u} Kbar[b,m,k,u] V[b,m,v,u].
+ * Kept for the backward pass: by_u (b, u, k, v), of which lc is the sum, and softmax (b, 2, u, k), the largest key and
+ * one over the sum of exponentials. All contiguous. The gradient of the values is added to what is there. */
+#define LAMBDA_CONTENT_FORWARD(real) \
+    (const lambda_problem *p, const real *keys, const real *values, real *lc, real *by_u, real *softmax)
+#define LAMBDA_CONTENT_BACKWARD(real)                                                                            \
+    (const lambda_problem *p, const real *keys, const real *values, const real *by_u, const real *softmax,         \
+     const real *dlc, real *dkeys, real *dvalues)
+
+/* Batch norm in training of a (rows, columns) matrix x: mean and variance of the columns; and backward, in place of the
+ * gradient g of y = (x - mean) weight / sqrt(var + eps) + bias, that of x. Rows are `stride` and `g_stride` apart. */
+#define LAMBDA_NORM_STATISTICS(real) \
+    (int64_t rows, int64_t columns, int64_t stride, int64_t threads, const real *x, real *mean, real *var)
 #define LAMBDA_NORM_BACKWARD(real)                                                                               \
-    (int64_t rows, int64_t columns, int64_t stride, int64_t threads, double eps, const real *x, const real *weight, \
-     const real *mean, const real *var, const real *g, real *dx, real *dweight, real *dbias)
+    (int64_t rows, int64_t columns, int64_t stride, int64_t g_stride, int64_t threads, double eps, const real *x, \
+     const real *weight, const real *mean, const real *var, real *g, real *dweight, real *dbias)
 
 #endif

@@ -1,7 +1,8 @@
-/* Batch norm of the columns of a matrix whose rows may lie apart, as the columns of a larger one do.
+/* Batch norm of the columns of a matrix whose rows may lie apart, as the columns of a larger one do: its statistics, with
+ * which whoever reads x computes y, and its backward pass.
  *
- *   forward    y = (x - mean) w / sqrt(var + eps) + b
- *   backward   dx = w / sqrt(var + eps) (g - mean(g) - xhat mean(g xhat))      dw = sum g xhat      db = sum g
+ *   y = (x - mean) w / sqrt(var + eps) + b
+ *   dx = w / sqrt(var + eps) (g - mean(g) - xhat mean(g xhat))      dw = sum g xhat      db = sum g
  *
  * Rows are summed in blocks that the nearest cache holds; the blocks' sums are joined in double precision and always
  * in the same order, so that the result does not depend on the threads. */
@@ -30,13 +31,12 @@ static void moments(const real *x, int64_t rows, int64_t stride, int64_t columns
         }
 }
 
-int NAME(norm_forward) LAMBDA_NORM_FORWARD(real);
-int NAME(norm_forward)(int64_t rows, int64_t columns, int64_t stride, int64_t threads, double eps, const real *x,
-                       const real *weight, const real *bias, real *y, real *mean, real *var) {
+int NAME(norm_statistics) LAMBDA_NORM_STATISTICS(real);
+int NAME(norm_statistics)(int64_t rows, int64_t columns, int64_t stride, int64_t threads, const real *x, real *mean,
+                          real *var) {
     const int64_t blocks = (rows + BLOCK - 1) / BLOCK;
-    real *sums = malloc(sizeof(real) * (2 * blocks + 2) * columns);
+    real *sums = malloc(sizeof(real) * 2 * blocks * columns);
     if (!sums) return LAMBDA_NO_MEMORY;
-    real *scale = sums + 2 * blocks * columns, *shift = scale + columns;
 #pragma omp parallel num_threads((int)threads)
     {
 #pragma omp for schedule(static)
@@ -53,21 +53,15 @@ int NAME(norm_forward)(int64_t rows, int64_t columns, int64_t stride, int64_t th
             }
             mean[c] = (real)m;
             var[c] = (real)(s / (double)rows);
-            scale[c] = (real)(1 / sqrt(s / (double)rows + eps)) * weight[c];
-            shift[c] = bias[c];
         }
-#pragma omp for schedule(static)
-        for (int64_t r = 0; r < rows; r++)
-            for (int64_t c = 0; c < columns; c++)
-                y[r * columns + c] = (x[r * stride + c] - mean[c]) * scale[c] + shift[c];
     }
     free(sums);
     return LAMBDA_OK;
 }
 
 int NAME(norm_backward) LAMBDA_NORM_BACKWARD(real);
-int NAME(norm_backward)(int64_t rows, int64_t columns, int64_t stride, int64_t threads, double eps, const real *x,
-                        const real *weight, const real *mean, const real *var, const real *g, real *dx, real *dweight,
+int NAME(norm_backward)(int64_t rows, int64_t columns, int64_t stride, int64_t g_stride, int64_t threads, double eps,
+                        const real *x, const real *weight, const real *mean, const real *var, real *g, real *dweight,
                         real *dbias) {
     const int64_t blocks = (rows + BLOCK - 1) / BLOCK;
     real *sums = malloc(sizeof(real) * (2 * blocks + 3) * columns);
@@ -81,8 +75,8 @@ int NAME(norm_backward)(int64_t rows, int64_t columns, int64_t stride, int64_t t
             memset(sum, 0, sizeof(real) * 2 * columns);
             for (int64_t r = z * BLOCK; r < SMALLER((z + 1) * BLOCK, rows); r++)
                 for (int64_t c = 0; c < columns; c++) {
-                    sum[c] += g[r * columns + c];
-                    product[c] += g[r * columns + c] * (x[r * stride + c] - mean[c]);
+                    sum[c] += g[r * g_stride + c];
+                    product[c] += g[r * g_stride + c] * (x[r * stride + c] - mean[c]);
                 }
         }
 #pragma omp for schedule(static)
@@ -102,8 +96,8 @@ int NAME(norm_backward)(int64_t rows, int64_t columns, int64_t stride, int64_t t
 #pragma omp for schedule(static)
         for (int64_t r = 0; r < rows; r++)
             for (int64_t c = 0; c < columns; c++)
-                dx[r * columns + c] =
-                    g[r * columns + c] * scale[c] + (x[r * stride + c] - mean[c]) * slope[c] + shift[c];
+                g[r * g_stride + c] =
+                    g[r * g_stride + c] * scale[c] + (x[r * stride + c] - mean[c]) * slope[c] + shift[c];
     }
     free(sums);
     return LAMBDA_OK;

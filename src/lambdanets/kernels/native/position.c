@@ -9,16 +9,10 @@
  * for s and dR and as [offset][k] for dq. */
 #include <string.h>
 
-#ifdef _OPENMP
-#include <omp.h>
-#else
-#define omp_get_thread_num() 0
-#define omp_get_num_threads() 1
-#endif
-
 #include "lambda.h"
 #include "products.h"
 #include "windows.h"
+#include "workspace.h"
 
 enum { TILE_BYTES = 16 << 10, ROWS_AT_MOST = 8, COLUMNS_AT_MOST = 512 };
 
@@ -55,33 +49,19 @@ typedef struct {
     real *dlc, *dv, *dr;   /* sums */
 } desk;
 
-static void *aligned(int64_t elements) {
-    const size_t bytes = ROUND_UP(sizeof(real) * (size_t)(elements > 0 ? elements : 1), 64);
-    return aligned_alloc(64, bytes);
-}
-
-/* The parts of a desk lie one behind the other in its memory; without memory, only their size is found. */
 static int64_t lay_out(const job *t, real *memory, desk *d) {
     const lambda_problem *p = t->w.p;
     const int64_t rows = t->tile * p->h;
-    const struct {
-        real **part;
-        int64_t elements;
-    } parts[] = {{&d->s, QUERIES * p->h * S_ROW},
-                 {&d->ds, QUERIES * p->h * S_ROW},
-                 {&d->lc, p->k * t->vp},
-                 {&d->lc_turned, p->v * t->kp},
-                 {&d->q, t->q_here ? 0 : rows * p->k},
-                 {&d->y, t->y_here ? 0 : rows * t->vp},
-                 {&d->g, t->y_here ? 0 : rows * t->vp},
-                 {&d->dq, t->dq_here ? 0 : rows * t->kp}};
-    int64_t size = 0;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        *parts[i].part = memory ? memory + size : NULL;
-        size += ROUND_UP(parts[i].elements, LANES);
-    }
+    const placed parts[] = {{&d->s, QUERIES * p->h * S_ROW},
+                            {&d->ds, QUERIES * p->h * S_ROW},
+                            {&d->lc, p->k * t->vp},
+                            {&d->lc_turned, p->v * t->kp},
+                            {&d->q, t->q_here ? 0 : rows * p->k},
+                            {&d->y, t->y_here ? 0 : rows * t->vp},
+                            {&d->g, t->y_here ? 0 : rows * t->vp},
+                            {&d->dq, t->dq_here ? 0 : rows * t->kp}};
     for (int64_t z = 0; z < QUERIES; z++) d->s_at[z] = z * p->h * S_ROW;
-    return ROUND_UP(size, 64);
+    return place(parts, sizeof parts / sizeof *parts, memory);
 }
 
 static int prepare(job *t, const lambda_problem *p, int backward) {
@@ -101,7 +81,7 @@ static int prepare(job *t, const lambda_problem *p, int backward) {
     t->columns = evenly(LARGER(1, p->queries[1]), COLUMNS_AT_MOST);
     t->column_blocks = (p->queries[1] + t->columns - 1) / t->columns;
     t->units = (p->queries[0] + t->rows - 1) / t->rows * t->column_blocks;
-    t->q_here = p->q[3] == 1;
+    t->q_here = p->q[3] == 1 && !p->norm;
     t->y_here = p->y[3] == 1 && t->vp == p->v;
     t->dq_here = p->dq[3] == 1 && t->kp == p->k;
     return LAMBDA_OK;
@@ -146,7 +126,8 @@ static void pack_by_offset(const job *t) {
 static void pack_values(const job *t) {
     const windows *w = &t->w;
     const lambda_problem *p = w->p;
-    const int64_t d = p->dilation[1];
+    const int64_t d = p->dilation[1], columns = p->h * p->k + p->v * p->u;
+    const real *mean = (const real *)p->norm + p->h * p->k, *scale = mean + columns, *shift = scale + columns;
 #pragma omp for schedule(static)
     for (int64_t row = 0; row < p->b * p->context[0]; row++) {
         const real *from = t->values + row / p->context[0] * p->values[0] +
@@ -160,6 +141,9 @@ static void pack_values(const job *t) {
                     memcpy(to, v, sizeof(real) * p->v);
                 else
                     for (int64_t c = 0; c < p->v; c++) to[c] = v[c * p->values[2]];
+                if (p->norm)
+                    for (int64_t c = 0; c < p->v; c++)
+                        to[c] = (to[c] - mean[c * p->u + u]) * scale[c * p->u + u] + shift[c * p->u + u];
                 for (int64_t c = p->v; c < t->vp; c++) to[c] = 0;
             }
         if (!t->turned_packed) continue;
@@ -376,6 +360,17 @@ static void fetch(const job *t, const tile *x, const int64_t *strides, const rea
             }
 }
 
+/* The queries, normalised if they come as they were projected. */
+static void fetch_queries(const job *t, const tile *x, real *to) {
+    const lambda_problem *p = t->w.p;
+    fetch(t, x, p->q, t->q, p->k, to, p->k);
+    if (!p->norm) return;
+    const int64_t depth = p->h * p->k, columns = depth + p->v * p->u;
+    const real *mean = p->norm, *scale = mean + columns, *shift = scale + columns;
+    for (int64_t z = 0; z < x->rows * x->columns; z++, to += depth)
+        for (int64_t c = 0; c < depth; c++) to[c] = (to[c] - mean[c]) * scale[c] + shift[c];
+}
+
 static void deliver(const job *t, const tile *x, const int64_t *strides, real *to, int64_t depth, const real *from,
                     int64_t row) {
     for (int64_t i = 0; i < x->rows; i++)
@@ -416,7 +411,7 @@ static void backward_content(const job *t, desk *d, const tile *x, const chunk *
 
 static void forward_tile(const job *t, desk *d, const tile *x) {
     const lambda_problem *p = t->w.p;
-    if (!t->q_here) fetch(t, x, p->q, t->q, p->k, d->q, p->k);
+    if (!t->q_here) fetch_queries(t, x, d->q);
     over_queries(t, d, x, forward_content);
     over_chunks(t, d, x, forward_chunk);
     if (!t->y_here) deliver(t, x, p->y, t->y, p->v, d->y, t->vp);
@@ -424,7 +419,7 @@ static void forward_tile(const job *t, desk *d, const tile *x) {
 
 static void backward_tile(const job *t, desk *d, const tile *x) {
     const lambda_problem *p = t->w.p;
-    if (!t->q_here) fetch(t, x, p->q, t->q, p->k, d->q, p->k);
+    if (!t->q_here) fetch_queries(t, x, d->q);
     if (!t->y_here) fetch(t, x, p->y, t->dy, p->v, d->g, t->vp);
     over_queries(t, d, x, backward_content);
     over_chunks(t, d, x, backward_chunk);

@@ -50,5 +50,6 @@ typedef vec half;
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))
 #define ROUND_UP(x, to) (((x) + (to) - 1) / (to) * (to))
 #define UNROLL _Pragma("GCC unroll 8")
+#define UNROLL_ALL _Pragma("GCC unroll 16")
 
 #endif

@@ -3,6 +3,8 @@
 Everything the backward pass needs is computed again, so that autograd keeps the inputs and nothing more.
 """
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -58,8 +60,14 @@ def native_terms(
 ) -> Float[Tensor, "b n h v"]:
     """The position term, and in the same pass the content term of given content lambdas."""
     assert isinstance(geometry, Grid)
-    grid, table = reachable(geometry, table)
+    table, window = window_of(geometry, table)
+    y: Tensor = operators.position_term(q, values, table, content, *window)
+    return y
+
+
+def window_of(grid: Grid, table: Float[Tensor, "p k u"]) -> tuple[Float[Tensor, "q k u"], list[Any]]:
+    """The table and the grid as the kernels take them: what of the window is on the map, on two axes."""
+    grid, table = reachable(grid, table)
     past = past_rows(grid) if grid.causal else grid.rows
     axes = (grid.queries, grid.context, grid.scope, grid.stride, grid.dilation)
-    y: Tensor = operators.position_term(q, values, table, content, *([1] * (2 - len(a)) + [*a] for a in axes), past)
-    return y
+    return table, [*([1] * (2 - len(axis)) + [*axis] for axis in axes), past]

@@ -1,0 +1,272 @@
+/* Content lambdas, with the softmax of the keys over the context that they begin with.
+ *
+ *   forward    Kbar = exp(K - peak) / sum         lc = Kbar' V
+ *   backward   dV += Kbar dlc         dKbar = V dlc'         dK = Kbar (dKbar - sum_m Kbar dKbar)
+ *
+ * The last sum needs no pass of its own: sum_m Kbar dKbar = sum_v lc dlc, for every k and u.
+ *
+ * The context is taken in slices, the same ones whatever the number of threads; each has its own peak and sums, which
+ * are joined in order. Within a slice a few positions at a time are copied to where vectors can be read. */
+#include <math.h>
+#include <string.h>
+
+#include "exponential.h"
+#include "lambda.h"
+#include "products.h"
+#include "workspace.h"
+
+enum { SLICE = 512, POSITIONS = 16 };
+
+typedef struct {
+    const lambda_problem *p;
+    const real *keys, *values;
+    int64_t m, slices;       /* of an example */
+    int64_t vp, kp;          /* depths in whole vectors */
+    const real *mean, *scale, *shift; /* of the columns of the values, or NULL */
+} content;
+
+static content read_content(const lambda_problem *p, const real *keys, const real *values) {
+    content t = {.p = p, .keys = keys, .values = values, .m = p->context[0] * p->context[1]};
+    t.slices = (t.m + SLICE - 1) / SLICE;
+    t.vp = ROUND_UP(p->v, LANES);
+    t.kp = ROUND_UP(p->k, LANES);
+    const int64_t columns = p->h * p->k + p->v * p->u;
+    if (p->norm) {
+        t.mean = (const real *)p->norm + p->h * p->k;
+        t.scale = t.mean + columns;
+        t.shift = t.scale + columns;
+    }
+    return t;
+}
+
+/* Positions [at, at + n) of an example as [u][POSITIONS][padded], zeros in the padding. */
+static void read_keys(const content *t, int64_t example, int64_t at, int64_t n, real *to) {
+    const lambda_problem *p = t->p;
+    for (int64_t u = 0; u < p->u; u++)
+        for (int64_t z = 0; z < n; z++) {
+            const real *f = t->keys + example * p->keys[0] + (at + z) * p->keys[1] + u * p->keys[3];
+            real *o = to + (u * POSITIONS + z) * t->kp;
+            for (int64_t k = 0; k < p->k; k++) o[k] = f[k * p->keys[2]];
+            for (int64_t k = p->k; k < t->kp; k++) o[k] = 0;
+        }
+}
+
+static void read_values(const content *t, int64_t example, int64_t at, int64_t n, real *to) {
+    const lambda_problem *p = t->p;
+    for (int64_t u = 0; u < p->u; u++)
+        for (int64_t z = 0; z < n; z++) {
+            const real *f = t->values + example * p->values[0] + (at + z) * p->values[1] + u * p->values[3];
+            real *o = to + (u * POSITIONS + z) * t->vp;
+            for (int64_t v = 0; v < p->v; v++) o[v] = f[v * p->values[2]];
+            if (t->scale)
+                for (int64_t v = 0; v < p->v; v++) {
+                    const int64_t c = v * p->u + u;
+                    o[v] = (o[v] - t->mean[c]) * t->scale[c] + t->shift[c];
+                }
+            for (int64_t v = p->v; v < t->vp; v++) o[v] = 0;
+        }
+}
+
+/* Keys of n positions, as read, become exponentials below the peaks [u][kp]. */
+static void exponentials(const content *t, int64_t n, const real *peaks, real *keys) {
+    for (int64_t u = 0; u < t->p->u; u++)
+        for (int64_t z = 0; z < n; z++)
+            for (int64_t k = 0; k < t->kp; k += LANES) {
+                real *at = keys + (u * POSITIONS + z) * t->kp + k;
+                STORE(at) = exponential(LOAD(at) - LOAD(peaks + u * t->kp + k));
+            }
+}
+
+/* Of one slice: its peaks and sums [u][kp], and sum_m exp(K - peak) V as [u][k][vp]. */
+typedef struct {
+    real *peaks, *sums, *lambdas;
+} slice;
+
+static int64_t slice_size(const content *t) { return t->p->u * (2 * t->kp + t->p->k * t->vp); }
+
+static slice slice_at(const content *t, real *slices, int64_t number) {
+    real *at = slices + number * slice_size(t);
+    return (slice){at, at + t->p->u * t->kp, at + 2 * t->p->u * t->kp};
+}
+
+static void forward_slice(const content *t, int64_t example, int64_t first, slice s, real *keys, real *values) {
+    const lambda_problem *p = t->p;
+    const int64_t end = SMALLER(first + SLICE, t->m), width = p->u * t->kp;
+    memset(s.sums, 0, sizeof(real) * (width + p->u * p->k * t->vp));
+    for (int64_t k = 0; k < width; k++) s.peaks[k] = (real)-INFINITY;
+    for (int64_t at = first, n; at < end; at += n) {
+        n = SMALLER(POSITIONS, end - at);
+        read_keys(t, example, at, n, keys);
+        for (int64_t u = 0; u < p->u; u++)
+            for (int64_t z = 0; z < n; z++)
+                for (int64_t k = 0; k < t->kp; k++) {
+                    const real x = keys[(u * POSITIONS + z) * t->kp + k];
+                    real *peak = &s.peaks[u * t->kp + k];
+                    *peak = x > *peak ? x : *peak;
+                }
+    }
+    for (int64_t at = first, n; at < end; at += n) {
+        n = SMALLER(POSITIONS, end - at);
+        read_keys(t, example, at, n, keys);
+        read_values(t, example, at, n, values);
+        exponentials(t, n, s.peaks, keys);
+        for (int64_t u = 0; u < p->u; u++) {
+            for (int64_t z = 0; z < n; z++)
+                for (int64_t k = 0; k < t->kp; k++)
+                    s.sums[u * t->kp + k] += keys[(u * POSITIONS + z) * t->kp + k];
+            outer(&(outer_product){.queries = 1, .d = s.lambdas + u * p->k * t->vp, .d_at = shared, .d_i = t->vp,
+                                   .a = keys + u * POSITIONS * t->kp, .a_at = shared, .a_row = t->kp,
+                                   .t = values + u * POSITIONS * t->vp, .t_at = shared, .t_row = t->vp, .groups = 1,
+                                   .n = p->k, .rows = n, .vectors = t->vp / LANES,
+                                   .step = evenly(t->vp / LANES, VECTORS)});
+        }
+    }
+}
+
+static void join_slices(const content *t, int64_t example, real *slices, real *lc, real *by_u, real *softmax) {
+    const lambda_problem *p = t->p;
+    real *const peaks = softmax + example * 2 * p->u * p->k, *const inverse = peaks + p->u * p->k;
+    lc += example * p->k * p->v;
+    by_u += example * p->u * p->k * p->v;
+    memset(lc, 0, sizeof(real) * p->k * p->v);
+    memset(by_u, 0, sizeof(real) * p->u * p->k * p->v);
+    for (int64_t u = 0; u < p->u; u++)
+        for (int64_t k = 0; k < p->k; k++) {
+            const int64_t row = u * p->k + k;
+            real peak = (real)-INFINITY;
+            double sum = 0;
+            for (int64_t z = 0; z < t->slices; z++) {
+                const real its = slice_at(t, slices, example * t->slices + z).peaks[u * t->kp + k];
+                peak = its > peak ? its : peak;
+            }
+            for (int64_t z = 0; z < t->slices; z++) {
+                const slice s = slice_at(t, slices, example * t->slices + z);
+                sum += s.sums[u * t->kp + k] * exp((double)s.peaks[u * t->kp + k] - peak);
+            }
+            peaks[row] = peak;
+            inverse[row] = (real)(1 / sum);
+            for (int64_t z = 0; z < t->slices; z++) {
+                const slice s = slice_at(t, slices, example * t->slices + z);
+                const real share = (real)(exp((double)s.peaks[u * t->kp + k] - peak) / sum);
+                for (int64_t v = 0; v < p->v; v++) by_u[row * p->v + v] += share * s.lambdas[row * t->vp + v];
+            }
+            for (int64_t v = 0; v < p->v; v++) lc[k * p->v + v] += by_u[row * p->v + v];
+        }
+}
+
+int NAME(content_forward) LAMBDA_CONTENT_FORWARD(real);
+int NAME(content_forward)(const lambda_problem *p, const real *keys, const real *values, real *lc, real *by_u,
+                          real *softmax) {
+    const content t = read_content(p, keys, values);
+    const int64_t positions = POSITIONS * p->u * (t.kp + t.vp);
+    real *slices = aligned(p->b * t.slices * slice_size(&t) + p->threads * positions);
+    if (!slices) return LAMBDA_NO_MEMORY;
+#pragma omp parallel num_threads((int)p->threads)
+    {
+        real *own = slices + p->b * t.slices * slice_size(&t) + omp_get_thread_num() * positions;
+#pragma omp for schedule(static)
+        for (int64_t z = 0; z < p->b * t.slices; z++)
+            forward_slice(&t, z / t.slices, z % t.slices * SLICE, slice_at(&t, slices, z), own,
+                          own + POSITIONS * p->u * t.kp);
+#pragma omp for schedule(static)
+        for (int64_t example = 0; example < p->b; example++) join_slices(&t, example, slices, lc, by_u, softmax);
+    }
+    free(slices);
+    return LAMBDA_OK;
+}
+
+/* What a thread works with in the backward pass; the first four are of an example. */
+typedef struct {
+    real *peaks, *inverse, *products; /* [u][kp]; the products are sum_v lc dlc */
+    real *dlc, *turned;               /* [k][vp] and [v][kp] */
+    real *keys, *dkeys;               /* [u][POSITIONS][kp] */
+    real *values, *dvalues;           /* [u][POSITIONS][vp] */
+} bench;
+
+static int64_t lay_out_bench(const content *t, real *memory, bench *d) {
+    const lambda_problem *p = t->p;
+    const placed parts[] = {{&d->peaks, p->u * t->kp},
+                            {&d->inverse, p->u * t->kp},
+                            {&d->products, p->u * t->kp},
+                            {&d->dlc, p->k * t->vp},
+                            {&d->turned, p->v * t->kp},
+                            {&d->keys, p->u * POSITIONS * t->kp},
+                            {&d->dkeys, p->u * POSITIONS * t->kp},
+                            {&d->values, p->u * POSITIONS * t->vp},
+                            {&d->dvalues, p->u * POSITIONS * t->vp}};
+    return place(parts, sizeof parts / sizeof *parts, memory);
+}
+
+static void load_example(const content *t, bench *d, int64_t example, const real *by_u, const real *softmax,
+                         const real *dlc) {
+    const lambda_problem *p = t->p;
+    const real *peaks = softmax + example * 2 * p->u * p->k, *inverse = peaks + p->u * p->k;
+    by_u += example * p->u * p->k * p->v;
+    dlc += example * p->k * p->v;
+    memset(d->peaks, 0, sizeof(real) * p->u * t->kp);
+    memset(d->inverse, 0, sizeof(real) * p->u * t->kp);
+    memset(d->products, 0, sizeof(real) * p->u * t->kp);
+    memset(d->dlc, 0, sizeof(real) * p->k * t->vp);
+    memset(d->turned, 0, sizeof(real) * p->v * t->kp);
+    for (int64_t k = 0; k < p->k; k++)
+        for (int64_t v = 0; v < p->v; v++) d->dlc[k * t->vp + v] = d->turned[v * t->kp + k] = dlc[k * p->v + v];
+    for (int64_t u = 0; u < p->u; u++)
+        for (int64_t k = 0; k < p->k; k++) {
+            real sum = 0;
+            for (int64_t v = 0; v < p->v; v++) sum += by_u[(u * p->k + k) * p->v + v] * dlc[k * p->v + v];
+            d->products[u * t->kp + k] = sum;
+            d->peaks[u * t->kp + k] = peaks[u * p->k + k];
+            d->inverse[u * t->kp + k] = inverse[u * p->k + k];
+        }
+}
+
+static void backward_positions(const content *t, bench *d, int64_t example, int64_t at, int64_t n, real *dkeys,
+                               real *dvalues) {
+    const lambda_problem *p = t->p;
+    read_keys(t, example, at, n, d->keys);
+    read_values(t, example, at, n, d->values);
+    exponentials(t, n, d->peaks, d->keys);
+    for (int64_t u = 0; u < p->u; u++) {
+        real *keys = d->keys + u * POSITIONS * t->kp, *values = d->values + u * POSITIONS * t->vp;
+        real *dk = d->dkeys + u * POSITIONS * t->kp, *dv = d->dvalues + u * POSITIONS * t->vp;
+        for (int64_t z = 0; z < n; z++)
+            for (int64_t k = 0; k < t->kp; k++) keys[z * t->kp + k] *= d->inverse[u * t->kp + k];
+        multiply(&(product){.queries = 1, .c = dv, .c_at = shared, .c_row = t->vp, .a = keys, .a_at = shared,
+                            .a_row = t->kp, .b = d->dlc, .b_at = shared, .b_i = t->vp, .groups = 1, .n = p->k,
+                            .rows = n, .vectors = t->vp / LANES, .step = evenly(t->vp / LANES, VECTORS)});
+        multiply(&(product){.queries = 1, .c = dk, .c_at = shared, .c_row = t->kp, .a = values, .a_at = shared,
+                            .a_row = t->vp, .b = d->turned, .b_at = shared, .b_i = t->kp, .groups = 1, .n = p->v,
+                            .rows = n, .vectors = t->kp / LANES, .step = evenly(t->kp / LANES, VECTORS)});
+        for (int64_t z = 0; z < n; z++) {
+            real *to = dkeys + example * p->dkeys[0] + (at + z) * p->dkeys[1] + u * p->dkeys[3];
+            for (int64_t k = 0; k < p->k; k++)
+                to[k * p->dkeys[2]] = keys[z * t->kp + k] * (dk[z * t->kp + k] - d->products[u * t->kp + k]);
+            to = dvalues + example * p->dvalues[0] + (at + z) * p->dvalues[1] + u * p->dvalues[3];
+            for (int64_t v = 0; v < p->v; v++) to[v * p->dvalues[2]] += dv[z * t->vp + v];
+        }
+    }
+}
+
+int NAME(content_backward) LAMBDA_CONTENT_BACKWARD(real);
+int NAME(content_backward)(const lambda_problem *p, const real *keys, const real *values, const real *by_u,
+                           const real *softmax, const real *dlc, real *dkeys, real *dvalues) {
+    const content t = read_content(p, keys, values);
+    bench sizes;
+    const int64_t size = lay_out_bench(&t, NULL, &sizes);
+    real *memory = aligned(p->threads * size);
+    if (!memory) return LAMBDA_NO_MEMORY;
+#pragma omp parallel num_threads((int)p->threads)
+    {
+        bench d;
+        lay_out_bench(&t, memory + omp_get_thread_num() * size, &d);
+#pragma omp for schedule(static)
+        for (int64_t z = 0; z < p->b * t.slices; z++) {
+            const int64_t example = z / t.slices, first = z % t.slices * SLICE, end = SMALLER(first + SLICE, t.m);
+            load_example(&t, &d, example, by_u, softmax, dlc);
+            for (int64_t at = first; at < end; at += POSITIONS)
+                backward_positions(&t, &d, example, at, SMALLER(POSITIONS, end - at), dkeys, dvalues);
+        }
+    }
+    free(memory);
+    return LAMBDA_OK;
+}

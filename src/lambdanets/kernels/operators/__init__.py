@@ -1,0 +1,10 @@
+"""The kernels as torch operators, `torch.ops.lambdanets.*`, with what compile, export and autograd need to know.
+
+Grids have one or two axes, given as lists of integers; those of one axis have a first of 1.
+"""
+
+from lambdanets.kernels.operators.batch_norm import batch_norm
+from lambdanets.kernels.operators.layer import layer
+from lambdanets.kernels.operators.position import position_term
+
+__all__ = ["batch_norm", "layer", "position_term"]

@@ -1,0 +1,180 @@
+"""A whole lambda layer behind its projections: norms of queries and values, softmax of the keys, both terms.
+
+`projected` (b, n, h k + v u + k u) holds queries, values and keys as one product gave them. The kernels read its
+columns where they are and autograd keeps nothing else of that size: what the backward pass needs, it computes again.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from lambdanets.kernels.library import call
+from lambdanets.kernels.operators.batch_norm import gradient_in_place, statistics
+from lambdanets.kernels.operators.definitions import GRID, definitions, describe, refuse_second_derivative
+
+# Weight and bias are those of the batch norms of queries and values, or None if there is nothing to normalise.
+INPUTS = "Tensor projected, Tensor? weight, Tensor? bias, Tensor table, Tensor? position_bias"
+SIZES = f"SymInt h, SymInt k, SymInt u, float eps, {GRID}"
+KEPT = "Tensor mean, Tensor var, Tensor by_u, Tensor softmax"
+
+definitions.define(f"layer({INPUTS}, {SIZES}) -> (Tensor y, {KEPT})")
+definitions.define(f"layer_backward(Tensor dy, {INPUTS}, {KEPT}, {SIZES}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)")
+
+
+class Columns(NamedTuple):
+    """Of a projected tensor, or of its gradient."""
+
+    q: Tensor
+    values: Tensor
+    keys: Tensor
+    normed: Tensor  # queries and values as rows of a matrix
+
+
+def columns(projected: Tensor, h: int, k: int, u: int) -> Columns:
+    width = projected.shape[-1]
+    q, values, keys = projected.split([h * k, width - h * k - k * u, k * u], -1)
+    return Columns(
+        q.unflatten(-1, (h, k)),
+        values.unflatten(-1, (-1, u)),
+        keys.unflatten(-1, (k, u)),
+        projected.flatten(0, 1)[:, : width - k * u],
+    )
+
+
+def normalisation(mean: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor | None:
+    """Mean, scale and shift of every column, as the kernels take them."""
+    if weight is None or bias is None:
+        return None
+    return torch.stack((mean, weight * torch.rsqrt(var + eps), bias))
+
+
+@torch.library.impl(definitions, "layer", "CPU")
+def _forward(
+    projected: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    table: Tensor,
+    position_bias: Tensor | None,
+    h: int,
+    k: int,
+    u: int,
+    eps: float,
+    *grid: Any,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    q, values, keys, normed = columns(projected, h, k, u)
+    b, n, v = *projected.shape[:2], values.shape[2]
+    mean, var = (projected.new_empty(0), projected.new_empty(0)) if weight is None else statistics(normed)
+    norm = normalisation(mean, var, weight, bias, eps)
+    y, content = projected.new_empty(b, n, h, v), projected.new_empty(b, k, v)
+    by_u, softmax = projected.new_empty(b, u, k, v), projected.new_empty(b, 2, u, k)
+    problem = describe(q, values, grid, y=y, keys=keys, norm=norm)
+    call("content_forward", [problem], keys, values, content, by_u, softmax)
+    if position_bias is not None:
+        content += position_bias[:, None]
+    call("forward", [problem], q, values, table.contiguous(), content, y)
+    return y, mean, var, by_u, softmax
+
+
+@torch.library.impl(definitions, "layer_backward", "CPU")
+def _gradients(
+    dy: Tensor,
+    projected: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    table: Tensor,
+    position_bias: Tensor | None,
+    mean: Tensor,
+    var: Tensor,
+    by_u: Tensor,
+    softmax: Tensor,
+    h: int,
+    k: int,
+    u: int,
+    eps: float,
+    *grid: Any,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    q, values, keys, normed = columns(projected, h, k, u)
+    gradient = torch.empty_like(projected)
+    dq, dvalues, dkeys, dnormed = columns(gradient, h, k, u)
+    dtable = torch.empty_like(table, memory_format=torch.contiguous_format)
+    content = by_u.sum(1)
+    if position_bias is not None:
+        content += position_bias[:, None]
+    dcontent = torch.empty_like(content)
+    norm = normalisation(mean, var, weight, bias, eps)
+    problem = describe(q, values, grid, y=dy, dq=dq, dvalues=dvalues, keys=keys, dkeys=dkeys, norm=norm)
+    call("backward", [problem], q, values, table.contiguous(), content, dy, dq, dvalues, dtable, dcontent)
+    call("content_backward", [problem], keys, values, by_u, softmax, dcontent, dkeys, dvalues)
+    if weight is None:
+        dweight, dbias = torch.empty_like(mean), torch.empty_like(mean)
+    else:
+        dweight, dbias = gradient_in_place(dnormed, normed, weight, mean, var, eps)
+    return gradient, dweight, dbias, dtable, dcontent.sum((0, 2))
+
+
+def _fake(
+    projected: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    table: Tensor,
+    position_bias: Tensor | None,
+    h: int,
+    k: int,
+    u: int,
+    eps: float,
+    *grid: Any,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    b, n, width = projected.shape
+    v = (width - h * k - k * u) // u
+    statistic = (0,) if weight is None else (h * k + v * u,)
+    shapes = ((b, n, h, v), statistic, statistic, (b, u, k, v), (b, 2, u, k))
+    y, mean, var, by_u, softmax = (projected.new_empty(shape) for shape in shapes)
+    return y, mean, var, by_u, softmax
+
+
+def _fake_gradients(
+    dy: Tensor,
+    projected: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    table: Tensor,
+    position_bias: Tensor | None,
+    mean: Tensor,
+    var: Tensor,
+    by_u: Tensor,
+    softmax: Tensor,
+    h: int,
+    k: int,
+    *_: Any,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    statistic = (torch.empty_like(mean), torch.empty_like(mean))
+    return torch.empty_like(projected), *statistic, table.new_empty(table.shape), table.new_empty(k)
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.sizes = inputs[5:]
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.save_for_backward(*inputs[:5], *output[1:])
+
+
+def _backward(ctx: Any, dy: Tensor, *_: Any) -> tuple[Any, ...]:
+    _, weight, bias, _, position_bias, *_ = ctx.saved_tensors
+    gradients = torch.ops.lambdanets.layer_backward(dy, *ctx.saved_tensors, *ctx.sizes)
+    dprojected, dweight, dbias, dtable, dposition_bias = gradients
+    return (
+        dprojected,
+        None if weight is None else dweight,
+        None if bias is None else dbias,
+        dtable,
+        None if position_bias is None else dposition_bias,
+        *(None,) * len(ctx.sizes),
+    )
+
+
+torch.library.register_fake("lambdanets::layer", _fake, lib=definitions)
+torch.library.register_fake("lambdanets::layer_backward", _fake_gradients, lib=definitions)
+torch.library.register_autograd("lambdanets::layer", _backward, setup_context=_remember, lib=definitions)
+refuse_second_derivative("layer_backward")
+
+layer = torch.ops.lambdanets.layer.default

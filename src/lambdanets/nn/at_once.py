@@ -1,0 +1,59 @@
+"""A whole layer in one operator of the kernels, where these can do all that it does.
+
+What torch would do in a dozen steps between the projections and the output, each with a tensor of its own to write and
+for autograd to keep, is done where the numbers are.
+"""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lambdanets.kernels.operators import layer
+from lambdanets.nn.norms import batch_norms_in_training, check_batch, keep_statistics, weight_and_bias
+from lambdanets.nn.projections import Joint
+from lambdanets.nn.scene import Scene
+from lambdanets.ops.geometry import Grid
+from lambdanets.ops.keys import KeyNorm
+from lambdanets.ops.plans import Problem, choose
+from lambdanets.ops.plans.native import Native, window_of
+
+
+def layer_at_once(
+    joint: Joint,
+    table: Float[Tensor, "p k u"] | None,
+    position_bias: Float[Tensor, "k"] | None,
+    scene: Scene,
+    *,
+    h: int,
+    key_norm: KeyNorm,
+    plan: str | None,
+    owner: str,
+) -> Float[Tensor, "b n h v"] | None:
+    """The output of queries, values and keys projected jointly; None if that takes more than the kernels can do."""
+    x, grid = joint.projected, scene.geometry
+    if len(joint.widths) < 3 or table is None or key_norm != "softmax":
+        return None
+    if scene.allowed.mask is not None or not isinstance(grid, Grid) or grid.causal:
+        return None
+    if table.dtype != x.dtype:  # under autocast the projections come in half precision
+        return None
+    k, u = table.shape[1:]
+    q, values, _ = x.split(joint.widths, -1)
+    problem = Problem.of(q.unflatten(-1, (h, k)), values.unflatten(-1, (-1, u)), table, grid, scene.allowed)
+    if not isinstance(choose(problem, plan), Native):
+        return None
+    norms = [norm for norm in joint.norms if norm is not None and type(norm) is not nn.Identity]
+    together = batch_norms_in_training(norms, x) if norms else []
+    if together is None or len(together) not in (0, 2):
+        return None
+    weight = bias = None
+    eps = 0.0
+    if together:
+        check_batch(x, None, owner)
+        weight, bias = weight_and_bias(together)
+        eps = together[0].eps
+    table, window = window_of(grid, table)
+    y: Tensor
+    y, mean, var, *_ = layer(x, weight, bias, table, position_bias, h, k, u, eps, *window)
+    if together:
+        keep_statistics(together, mean, var, x.shape[0] * x.shape[1])
+    return y
