@@ -1,13 +1,16 @@
 """The command `lambdanets`: what it prints, and one clear line with exit code 2 for a mistake."""
 
+import json
 import subprocess
 import sys
 
 import pytest
+import torch
 
 import lambdanets
 from lambdanets.cli import bench
 from lambdanets.cli.main import main
+from lambdanets.kernels import unavailable
 
 # The types of what users type are checked by the command, whose messages are what is tested here.
 pytestmark = pytest.mark.unchecked
@@ -106,3 +109,17 @@ def test_a_missing_package_is_one_sentence(capsys, monkeypatch):
         main(["bench", "limit", "--quick"])
     assert ended.value.code == 1
     assert capsys.readouterr().err == "lambdanets bench limit: rich is not installed: pip install 'lambdanets[bench]'\n"
+
+
+def test_fewer_instructions_are_for_everyone(tmp_path):
+    """Limits are read when libraries load: the benchmark runs in a process of its own, which has them."""
+    if unavailable() is not None or torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
+        pytest.skip("a CPU without AVX2, or no kernels")
+    report = tmp_path / "limit.json"
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "limit", "--quick", "--rounds", "1", "--instructions", "avx2", "--json", str(report)])
+    assert ended.value.code == 0
+    content = json.loads(report.read_text())
+    assert content["machine"]["kernels"] == "avx2"
+    assert content["machine"]["torch"] == "AVX2"
+    assert "--instructions avx2" in content["command"]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lambdanets.kernels import unavailable
-from lambdanets.kernels.operators import batch_norm, position_term
+from lambdanets.kernels.operators import batch_norm, layer, position_term
 
 pytestmark = [
     pytest.mark.unchecked,
@@ -46,3 +46,17 @@ def test_statistics_have_no_gradient():
     _, mean, var = batch_norm(*tensors((31, 7), (7,), (7,)), 1e-5)
     assert not mean.requires_grad
     assert not var.requires_grad
+
+
+@pytest.mark.parametrize("trains", [True, False], ids=["with gradients", "without"])
+@pytest.mark.parametrize("normed", [True, False], ids=["batch norm", "no norm"])
+@pytest.mark.parametrize("biased", [True, False], ids=["position bias", "no bias"])
+def test_layer(biased, normed, trains):
+    h, k, v, u = 3, 5, 7, 2
+    grid = ([5, 7], [5, 7], [3, 5], [1, 1], [1, 2], 15)
+    columns = h * k + v * u
+    projected, weight, bias, table, position_bias = tensors(
+        (2, 35, columns + k * u), columns, columns, (15, k, u), k, trains=trains
+    )
+    norm = (weight, bias) if normed else (None, None)
+    torch.library.opcheck(layer, (projected, *norm, table, position_bias if biased else None, h, k, u, 1e-5, *grid))

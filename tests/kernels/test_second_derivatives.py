@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from compare import assert_close
+from lambdanets import LambdaLayer2d
 from lambdanets.kernels import unavailable
 from lambdanets.kernels.operators import batch_norm
 from lambdanets.ops import Grid, position_term
@@ -45,3 +46,11 @@ def test_batch_norm():
         return F.batch_norm(x, None, None, weight, bias, training=True)
 
     check(lambda *t: batch_norm(*t, 1e-5)[0], slow, (31, 7), (7,), (7,))
+
+
+def test_whole_layer():
+    layer = LambdaLayer2d(8, k=2, scope=3).double()
+    x = torch.randn(2, 8, 14, 14, dtype=torch.float64, requires_grad=True)
+    (first,) = torch.autograd.grad(layer(x).square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.autograd.grad(first.square().sum(), x)

@@ -14,8 +14,12 @@ int lambda_forward_f32 LAMBDA_FORWARD(float);
 int lambda_forward_f64 LAMBDA_FORWARD(double);
 int lambda_backward_f32 LAMBDA_BACKWARD(float);
 int lambda_backward_f64 LAMBDA_BACKWARD(double);
-int lambda_norm_forward_f32 LAMBDA_NORM_FORWARD(float);
-int lambda_norm_forward_f64 LAMBDA_NORM_FORWARD(double);
+int lambda_content_forward_f32 LAMBDA_CONTENT_FORWARD(float);
+int lambda_content_forward_f64 LAMBDA_CONTENT_FORWARD(double);
+int lambda_content_backward_f32 LAMBDA_CONTENT_BACKWARD(float);
+int lambda_content_backward_f64 LAMBDA_CONTENT_BACKWARD(double);
+int lambda_norm_statistics_f32 LAMBDA_NORM_STATISTICS(float);
+int lambda_norm_statistics_f64 LAMBDA_NORM_STATISTICS(double);
 int lambda_norm_backward_f32 LAMBDA_NORM_BACKWARD(float);
 int lambda_norm_backward_f64 LAMBDA_NORM_BACKWARD(double);
 
@@ -39,7 +43,8 @@ static void tell(void) {
     fprintf(stderr, "\ncase %lld of seed %lld: %s, %s, %s, %lld threads", now.index, now.seed, now.kernel,
             now.wide ? "double" : "float", lambda_instruction_set(), (long long)now.threads);
     if (now.problem) {
-        fprintf(stderr, ", %s content lambdas,", now.content ? "with" : "without");
+        fprintf(stderr, ", %s content lambdas, %s norm,", now.content ? "with" : "without",
+                now.problem->norm ? "with" : "without");
         print_problem(now.problem);
     } else {
         fprintf(stderr, ", %lld rows %lld apart of %lld columns\n", (long long)now.rows, (long long)now.stride,
@@ -75,17 +80,22 @@ static void check(const char *name, tensor *t, const double *expected, double gr
     free(t->memory);
 }
 
+/* Queries and values as the kernels are given them: not yet normalised, if there is a norm. */
 typedef struct {
     lambda_problem p;
-    layout q, dq, values, dvalues, y, table, lc;
+    layout q, dq, values, dvalues, y, table, lc, norms, keys, dkeys, by_u, softmax;
+    double *raw_q, *raw_values, *norm; /* or NULL */
     term t;
+    lambdas l;
 } position_case;
 
 static void run_position(position_case *c, int wide) {
     const term *t = &c->t;
-    tensor q = filled(&c->q, wide, t->q), values = filled(&c->values, wide, t->values);
-    tensor table = filled(&c->table, wide, t->table), lc = {0};
+    tensor q = filled(&c->q, wide, c->raw_q), values = filled(&c->values, wide, c->raw_values);
+    tensor table = filled(&c->table, wide, t->table), lc = {0}, norms = {0};
     if (t->lc) lc = filled(&c->lc, wide, t->lc);
+    if (c->norm) norms = filled(&c->norms, wide, c->norm);
+    c->p.norm = norms.data;
     now.wide = wide;
     now.threads = c->p.threads;
     now.problem = &c->p;
@@ -115,27 +125,59 @@ static void run_position(position_case *c, int wide) {
     check("dtable", &dtable, t->dtable, 1);
     if (t->lc) check("dlc", &dlc, t->dlc, 1);
     /* The inputs are read only: what they hold is still what they held. */
-    check("q", &q, t->q, 1e-9);
-    check("values", &values, t->values, 1e-9);
+    check("q", &q, c->raw_q, 1e-9);
+    check("values", &values, c->raw_values, 1e-9);
+    if (c->norm) check("norm", &norms, c->norm, 1e-9);
     check("table", &table, t->table, 1e-9);
     check("dy", &dy, t->dy, 1e-9);
     if (t->lc) check("lc", &lc, t->lc, 1e-9);
 }
 
+static void run_content(position_case *c, int wide) {
+    const lambdas *t = &c->l;
+    tensor keys = filled(&c->keys, wide, t->keys), values = filled(&c->values, wide, c->raw_values), norms = {0};
+    tensor lc = empty(&c->lc, wide), by_u = empty(&c->by_u, wide), softmax = empty(&c->softmax, wide);
+    tensor dlc = filled(&c->lc, wide, t->dlc), dkeys = empty(&c->dkeys, wide);
+    tensor dvalues = filled(&c->dvalues, wide, t->before);
+    if (c->norm) norms = filled(&c->norms, wide, c->norm);
+    c->p.norm = norms.data;
+    now.wide = wide;
+    now.threads = c->p.threads;
+    now.problem = &c->p;
+
+    now.kernel = "content_forward";
+    must_be_ok(wide ? lambda_content_forward_f64(&c->p, keys.data, values.data, lc.data, by_u.data, softmax.data)
+                    : lambda_content_forward_f32(&c->p, keys.data, values.data, lc.data, by_u.data, softmax.data));
+    now.kernel = "content_backward";
+    must_be_ok(wide ? lambda_content_backward_f64(&c->p, keys.data, values.data, by_u.data, softmax.data, dlc.data,
+                                                  dkeys.data, dvalues.data)
+                    : lambda_content_backward_f32(&c->p, keys.data, values.data, by_u.data, softmax.data, dlc.data,
+                                                  dkeys.data, dvalues.data));
+    check("lc", &lc, t->lc, 1);
+    check("by_u", &by_u, t->by_u, 1);
+    check("softmax", &softmax, t->softmax, 1);
+    check("dkeys", &dkeys, t->dkeys, 1);
+    check("dvalues", &dvalues, t->dvalues, 1);
+    check("keys", &keys, t->keys, 1e-9);
+    check("values", &values, c->raw_values, 1e-9);
+    check("dlc", &dlc, t->dlc, 1e-9);
+    if (c->norm) check("norm", &norms, c->norm, 1e-9);
+}
+
 typedef struct {
-    int64_t rows, columns, stride;
+    int64_t rows, columns, stride, g_stride;
     double eps;
-    layout x, dense, column;
+    layout x, dx, column;
     norm t;
 } norm_case;
 
 static void run_norm(norm_case *c, int wide, int64_t threads) {
     const norm *t = &c->t;
     const double growth = t->steepest;
-    tensor x = filled(&c->x, wide, t->x), g = filled(&c->dense, wide, t->g);
-    tensor weight = filled(&c->column, wide, t->weight), bias = filled(&c->column, wide, t->bias);
-    tensor y = empty(&c->dense, wide), mean = empty(&c->column, wide), var = empty(&c->column, wide);
-    tensor dx = empty(&c->dense, wide), dweight = empty(&c->column, wide), dbias = empty(&c->column, wide);
+    tensor x = filled(&c->x, wide, t->x), dx = filled(&c->dx, wide, t->g); /* turned from one into the other */
+    tensor weight = filled(&c->column, wide, t->weight);
+    tensor mean = empty(&c->column, wide), var = empty(&c->column, wide);
+    tensor dweight = empty(&c->column, wide), dbias = empty(&c->column, wide);
     now.wide = wide;
     now.threads = threads;
     now.problem = NULL;
@@ -143,26 +185,21 @@ static void run_norm(norm_case *c, int wide, int64_t threads) {
     now.columns = c->columns;
     now.stride = c->stride;
 
-    now.kernel = "norm_forward";
-    must_be_ok(wide ? lambda_norm_forward_f64(c->rows, c->columns, c->stride, threads, c->eps, x.data, weight.data,
-                                              bias.data, y.data, mean.data, var.data)
-                    : lambda_norm_forward_f32(c->rows, c->columns, c->stride, threads, c->eps, x.data, weight.data,
-                                              bias.data, y.data, mean.data, var.data));
+    now.kernel = "norm_statistics";
+    must_be_ok(wide ? lambda_norm_statistics_f64(c->rows, c->columns, c->stride, threads, x.data, mean.data, var.data)
+                    : lambda_norm_statistics_f32(c->rows, c->columns, c->stride, threads, x.data, mean.data, var.data));
     now.kernel = "norm_backward";
-    must_be_ok(wide ? lambda_norm_backward_f64(c->rows, c->columns, c->stride, threads, c->eps, x.data, weight.data,
-                                               mean.data, var.data, g.data, dx.data, dweight.data, dbias.data)
-                    : lambda_norm_backward_f32(c->rows, c->columns, c->stride, threads, c->eps, x.data, weight.data,
-                                               mean.data, var.data, g.data, dx.data, dweight.data, dbias.data));
-    check("y", &y, t->y, growth);
+    must_be_ok(wide ? lambda_norm_backward_f64(c->rows, c->columns, c->stride, c->g_stride, threads, c->eps, x.data,
+                                               weight.data, mean.data, var.data, dx.data, dweight.data, dbias.data)
+                    : lambda_norm_backward_f32(c->rows, c->columns, c->stride, c->g_stride, threads, c->eps, x.data,
+                                               weight.data, mean.data, var.data, dx.data, dweight.data, dbias.data));
     check("mean", &mean, t->mean, 1);
     check("var", &var, t->var, 1);
     check("dx", &dx, t->dx, growth);
     check("dweight", &dweight, t->dweight, growth);
     check("dbias", &dbias, t->dbias, 1);
     check("x", &x, t->x, 1e-9);
-    check("g", &g, t->g, 1e-9);
     check("weight", &weight, t->weight, 1e-9);
-    check("bias", &bias, t->bias, 1e-9);
 }
 
 static position_case make_position_case(void) {
@@ -180,8 +217,24 @@ static position_case make_position_case(void) {
     memcpy(p->dq, c.dq.stride, sizeof p->dq);
     memcpy(p->values, c.values.stride, sizeof p->values);
     memcpy(p->dvalues, c.dvalues.stride, sizeof p->dvalues);
+    c.norms = contiguous(1, 3, p->h * p->k + p->v * p->u);
+    c.keys = make_layout(p->b, m, p->k, p->u, 1);
+    c.dkeys = make_layout(p->b, m, p->k, p->u, 0);
+    c.by_u = contiguous(p->b * p->u, p->k, p->v);
+    c.softmax = contiguous(p->b * 2, p->u, p->k);
+    memcpy(p->keys, c.keys.stride, sizeof p->keys);
+    memcpy(p->dkeys, c.dkeys.stride, sizeof p->dkeys);
     const int content = one_in(2);
-    c.t = (term){numbers(&c.q), numbers(&c.values), numbers(&c.table), content ? numbers(&c.lc) : NULL, numbers(&c.y),
+    c.norm = one_in(2) ? numbers(&c.norms) : NULL;
+    c.raw_q = numbers(&c.q);
+    c.raw_values = numbers(&c.values);
+    double *q = naive_normalised(p, c.norm, 0, c.raw_q, p->b * n, p->h * p->k);
+    double *values = naive_normalised(p, c.norm, p->h * p->k, c.raw_values, p->b * m, p->v * p->u);
+    c.l = (lambdas){numbers(&c.keys), values, numbers(&c.lc), numbers(&c.dvalues), zeros(elements(&c.lc)),
+                    zeros(elements(&c.by_u)), zeros(elements(&c.softmax)), zeros(elements(&c.keys)),
+                    zeros(elements(&c.values))};
+    naive_lambdas(p, &c.l);
+    c.t = (term){q, values, numbers(&c.table), content ? numbers(&c.lc) : NULL, numbers(&c.y),
                  zeros(elements(&c.y)), zeros(elements(&c.q)), zeros(elements(&c.values)), zeros(elements(&c.table)),
                  zeros(elements(&c.lc))};
     naive_term(p, &c.t);
@@ -193,12 +246,12 @@ static norm_case make_norm_case(void) {
     const double choices[] = {1e-5, 1e-3, 1};
     c.eps = choices[between(0, 2)];
     c.stride = c.columns + (one_in(2) ? 0 : between(1, 20));
+    c.g_stride = c.columns + (one_in(2) ? 0 : between(1, 20));
     c.x = (layout){{1, 1, c.rows, c.columns}, {0, 0, c.stride, 1}, one_in(3)};
-    c.dense = contiguous(1, c.rows, c.columns);
+    c.dx = (layout){{1, 1, c.rows, c.columns}, {0, 0, c.g_stride, 1}, one_in(3)};
     c.column = contiguous(1, 1, c.columns);
-    const int64_t all = c.rows * c.columns;
-    c.t = (norm){numbers(&c.x), numbers(&c.column), numbers(&c.column), numbers(&c.dense), zeros(all),
-                 zeros(c.columns), zeros(c.columns), zeros(all), zeros(c.columns), zeros(c.columns), 1};
+    c.t = (norm){numbers(&c.x), numbers(&c.column), numbers(&c.dx), zeros(c.columns), zeros(c.columns),
+                 zeros(c.rows * c.columns), zeros(c.columns), zeros(c.columns), 1};
     naive_norm(c.rows, c.columns, c.eps, &c.t);
     return c;
 }
@@ -213,13 +266,18 @@ static void run_case(void) {
             for (int several = 0; several < 2; several++) {
                 position.p.threads = several ? between(2, 4) : 1;
                 run_position(&position, wide);
+                run_content(&position, wide);
                 run_norm(&normed, wide, position.p.threads);
             }
     }
-    const term *t = &position.t;
+    const position_case *c = &position;
+    const term *t = &c->t;
+    const lambdas *l = &c->l;
     const norm *s = &normed.t;
-    const void *all[] = {t->q, t->values, t->table, t->lc,   t->dy,   t->y,    t->dq,  t->dvalues, t->dtable, t->dlc,
-                         s->x, s->weight, s->bias,  s->g,    s->y,    s->mean, s->var, s->dx,      s->dweight, s->dbias};
+    const void *all[] = {t->q,    t->values, t->table,   t->lc,      t->dy,    t->y,       t->dq,       t->dvalues,
+                         t->dtable, t->dlc,  c->raw_q,   c->raw_values, c->norm, l->keys,  l->dlc,      l->before,
+                         l->lc,   l->by_u,   l->softmax, l->dkeys,   l->dvalues, s->x,     s->weight,   s->g,
+                         s->mean, s->var,    s->dx,      s->dweight, s->dbias};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free((void *)all[i]);
 }
 

@@ -3,6 +3,8 @@
 #define SANITISE_NAIVE_H
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "lambda.h"
 
@@ -69,9 +71,60 @@ static void naive_term(const lambda_problem *p, const term *t) {
     if (t->lc) naive_content(p, t);
 }
 
+/* What the kernels make of numbers (rows, heads of columns) that come with a norm: columns from `first` on of its three
+ * rows. The result is to be freed. */
+static double *naive_normalised(const lambda_problem *p, const double *norm, int64_t first, const double *x, int64_t rows,
+                                int64_t columns) {
+    const int64_t all = p->h * p->k + p->v * p->u;
+    double *y = malloc(sizeof(double) * (size_t)(rows * columns));
+    if (!y) abort();
+    for (int64_t i = 0; i < rows * columns; i++) {
+        const int64_t c = first + i % columns;
+        y[i] = norm ? (x[i] - norm[c]) * norm[all + c] + norm[2 * all + c] : x[i];
+    }
+    return y;
+}
+
 typedef struct {
-    const double *x, *weight, *bias, *g;
-    double *y, *mean, *var, *dx, *dweight, *dbias; /* zeros */
+    const double *keys, *values, *dlc, *before;      /* before: what dvalues holds already */
+    double *lc, *by_u, *softmax, *dkeys, *dvalues;   /* zeros */
+} lambdas;
+
+static void naive_lambdas(const lambda_problem *p, const lambdas *t) {
+    const int64_t m = p->context[0] * p->context[1];
+    memcpy(t->dvalues, t->before, sizeof(double) * (size_t)(p->b * m * p->v * p->u));
+    for (int64_t b = 0; b < p->b; b++)
+        for (int64_t u = 0; u < p->u; u++)
+            for (int64_t k = 0; k < p->k; k++) {
+                const double *keys = t->keys + b * m * p->k * p->u + k * p->u + u;
+                const double *values = t->values + b * m * p->v * p->u + u, *dlc = t->dlc + (b * p->k + k) * p->v;
+                double *dkeys = t->dkeys + (keys - t->keys), *dvalues = t->dvalues + (values - t->values);
+                double peak = keys[0], sum = 0, product = 0;
+                for (int64_t i = 0; i < m; i++) peak = fmax(peak, keys[i * p->k * p->u]);
+                for (int64_t i = 0; i < m; i++) sum += exp(keys[i * p->k * p->u] - peak);
+                t->softmax[((b * 2 + 0) * p->u + u) * p->k + k] = peak;
+                t->softmax[((b * 2 + 1) * p->u + u) * p->k + k] = 1 / sum;
+                for (int64_t i = 0; i < m; i++) {
+                    const double kbar = exp(keys[i * p->k * p->u] - peak) / sum;
+                    double d = 0;
+                    for (int64_t v = 0; v < p->v; v++) {
+                        t->by_u[((b * p->u + u) * p->k + k) * p->v + v] += kbar * values[(i * p->v + v) * p->u];
+                        t->lc[(b * p->k + k) * p->v + v] += kbar * values[(i * p->v + v) * p->u];
+                        dvalues[(i * p->v + v) * p->u] += kbar * dlc[v];
+                        d += dlc[v] * values[(i * p->v + v) * p->u];
+                    }
+                    dkeys[i * p->k * p->u] = d;
+                    product += kbar * d;
+                }
+                for (int64_t i = 0; i < m; i++)
+                    dkeys[i * p->k * p->u] =
+                        exp(keys[i * p->k * p->u] - peak) / sum * (dkeys[i * p->k * p->u] - product);
+            }
+}
+
+typedef struct {
+    const double *x, *weight, *g;
+    double *mean, *var, *dx, *dweight, *dbias;     /* zeros */
     double steepest;                               /* the largest 1 / sqrt(var + eps): rounding errors grow by it */
 } norm;
 
@@ -84,7 +137,6 @@ static void naive_norm(int64_t rows, int64_t columns, double eps, norm *t) {
         t->steepest = fmax(t->steepest, inverse);
         for (int64_t r = 0; r < rows; r++) {
             const double normal = (t->x[r * columns + c] - t->mean[c]) * inverse, g = t->g[r * columns + c];
-            t->y[r * columns + c] = normal * t->weight[c] + t->bias[c];
             t->dweight[c] += g * normal;
             t->dbias[c] += g;
         }

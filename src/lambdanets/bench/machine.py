@@ -62,6 +62,7 @@ def describe_machine(*, quick: bool = False) -> dict[str, Any]:
         "system": platform.system(),
         "python": platform.python_version(),
         "versions": {package: installed_version(package) for package in PACKAGES},
+        "torch": torch.backends.cpu.get_cpu_capability(),
         "kernels": instruction_set() if unavailable() is None else None,
         "gemm_gflops": (gemm_peak(512, 3) if quick else gemm_peak()) / 1e9,
     }

@@ -1,6 +1,9 @@
 """`lambdanets bench`: the benchmarks, their tables and files, and the picture of a file."""
 
 import argparse
+import os
+import subprocess
+import sys
 from dataclasses import asdict
 from functools import partial
 from importlib import import_module
@@ -13,6 +16,17 @@ SUMMARIES = {
     "models": "a ResNet-50 with and without lambda layers",
     "limit": "the native plan as a share of what the arithmetic of this machine allows",
     "plans": "whether the plan that is chosen is the fastest",
+}
+
+
+# What keeps torch, oneDNN, MKL and the kernels from using more; each reads it when it is loaded.
+LIMITED_TO = {
+    "avx2": {
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+        "LAMBDANETS_INSTRUCTION_SET": "avx2",
+    }
 }
 
 
@@ -44,11 +58,20 @@ def add_parser(commands: Subparsers) -> None:
 def add_common(parser: Parser) -> None:
     parser.add_argument("--rounds", type=positive, default=argparse.SUPPRESS, help="turns of everyone; the best counts")
     parser.add_argument("--threads", type=positive, help="of torch and the kernels; as many as torch takes by default")
+    parser.add_argument(
+        "--instructions", choices=tuple(LIMITED_TO), help="as on a CPU that has no more, for torch and all peers too"
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes, to try it out: the numbers say nothing")
     parser.add_argument("--json", type=Path, metavar="F", help="write machine, settings and rows there")
 
 
 def run(options: argparse.Namespace, benchmark: str) -> None:
+    limits = LIMITED_TO.get(options.instructions, {})
+    if any(os.environ.get(name) != value for name, value in limits.items()):
+        # This process has loaded torch already.
+        command = [sys.executable, "-m", "lambdanets.cli", *options.arguments]
+        sys.exit(subprocess.run(command, env={**os.environ, **limits}).returncode)
+
     import torch
 
     from lambdanets.bench.job import CannotBenchmarkError
@@ -78,6 +101,8 @@ def run(options: argparse.Namespace, benchmark: str) -> None:
         raise UserError(str(error), code=1) from error
     machine = describe_machine(quick=options.quick)
     spelt_out = {**asdict(settings), "threads": machine["threads"]}
+    if options.instructions is not None:
+        spelt_out["instructions"] = options.instructions
     report = Report(machine, command_line(benchmark, spelt_out), spelt_out, rows)
     show(benchmark, report, wide_console())
     if options.json is not None:

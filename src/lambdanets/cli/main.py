@@ -20,6 +20,7 @@ def make_parser() -> Parser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; what the user can put right ends it with one line on stderr, not with a traceback."""
     options = make_parser().parse_args(arguments)
+    options.arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
         options.run(options)
     except UserError as error:

@@ -17,6 +17,8 @@ from lambdanets.kernels.build import LIBRARY
 SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
 # Set to anything to do without the kernels.
 SWITCH = "LAMBDANETS_NO_KERNELS"
+# Set to baseline, avx2 or avx512 to compute with less than the machine has.
+INSTRUCTIONS = "LAMBDANETS_INSTRUCTION_SET"
 
 
 class Problem(ctypes.Structure):
@@ -74,6 +76,9 @@ def load() -> ctypes.CDLL | str:
         for suffix in SUFFIX.values():
             for name, (sizes, tensors) in KERNELS.items():
                 getattr(library, f"lambda_{name}_{suffix}").argtypes = [*sizes, *[ctypes.c_void_p] * tensors]
+        wanted = os.environ.get(INSTRUCTIONS)
+        if wanted and not library.lambda_use_instruction_set(wanted.encode()):
+            return f"{INSTRUCTIONS} is {wanted!r}, which this machine does not have"
     except (OSError, AttributeError) as error:  # damaged, for another machine, or of another version
         return f"{LIBRARY.name} cannot be used ({error}), see `python -m lambdanets.kernels.build`"
     return library

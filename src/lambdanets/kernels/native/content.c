@@ -13,7 +13,7 @@
 #include "exponential.h"
 #include "lambda.h"
 #include "products.h"
-#include "workspace.h"
+#include "rows.h"
 
 enum { SLICE = 512, POSITIONS = 16 };
 
@@ -22,7 +22,7 @@ typedef struct {
     const real *keys, *values;
     int64_t m, slices;       /* of an example */
     int64_t vp, kp;          /* depths in whole vectors */
-    const real *mean, *scale, *shift; /* of the columns of the values, or NULL */
+    real *norms;             /* of the values, see rows.h */
 } content;
 
 static content read_content(const lambda_problem *p, const real *keys, const real *values) {
@@ -30,12 +30,7 @@ static content read_content(const lambda_problem *p, const real *keys, const rea
     t.slices = (t.m + SLICE - 1) / SLICE;
     t.vp = ROUND_UP(p->v, LANES);
     t.kp = ROUND_UP(p->k, LANES);
-    const int64_t columns = p->h * p->k + p->v * p->u;
-    if (p->norm) {
-        t.mean = (const real *)p->norm + p->h * p->k;
-        t.scale = t.mean + columns;
-        t.shift = t.scale + columns;
-    }
+    t.norms = make_value_norms(p);
     return t;
 }
 
@@ -46,7 +41,7 @@ static void read_keys(const content *t, int64_t example, int64_t at, int64_t n, 
         for (int64_t z = 0; z < n; z++) {
             const real *f = t->keys + example * p->keys[0] + (at + z) * p->keys[1] + u * p->keys[3];
             real *o = to + (u * POSITIONS + z) * t->kp;
-            for (int64_t k = 0; k < p->k; k++) o[k] = f[k * p->keys[2]];
+            copy_row(o, f, p->k, p->keys[2]);
             for (int64_t k = p->k; k < t->kp; k++) o[k] = 0;
         }
 }
@@ -57,12 +52,8 @@ static void read_values(const content *t, int64_t example, int64_t at, int64_t n
         for (int64_t z = 0; z < n; z++) {
             const real *f = t->values + example * p->values[0] + (at + z) * p->values[1] + u * p->values[3];
             real *o = to + (u * POSITIONS + z) * t->vp;
-            for (int64_t v = 0; v < p->v; v++) o[v] = f[v * p->values[2]];
-            if (t->scale)
-                for (int64_t v = 0; v < p->v; v++) {
-                    const int64_t c = v * p->u + u;
-                    o[v] = (o[v] - t->mean[c]) * t->scale[c] + t->shift[c];
-                }
+            copy_row(o, f, p->v, p->values[2]);
+            normalise_row(o, p->v, value_norm(p, t->norms, u));
             for (int64_t v = p->v; v < t->vp; v++) o[v] = 0;
         }
 }
@@ -160,7 +151,11 @@ int NAME(content_forward)(const lambda_problem *p, const real *keys, const real 
     const content t = read_content(p, keys, values);
     const int64_t positions = POSITIONS * p->u * (t.kp + t.vp);
     real *slices = aligned(p->b * t.slices * slice_size(&t) + p->threads * positions);
-    if (!slices) return LAMBDA_NO_MEMORY;
+    if (!slices || (p->norm && !t.norms)) {
+        free(slices);
+        free(t.norms);
+        return LAMBDA_NO_MEMORY;
+    }
 #pragma omp parallel num_threads((int)p->threads)
     {
         real *own = slices + p->b * t.slices * slice_size(&t) + omp_get_thread_num() * positions;
@@ -172,6 +167,7 @@ int NAME(content_forward)(const lambda_problem *p, const real *keys, const real 
         for (int64_t example = 0; example < p->b; example++) join_slices(&t, example, slices, lc, by_u, softmax);
     }
     free(slices);
+    free(t.norms);
     return LAMBDA_OK;
 }
 
@@ -254,7 +250,11 @@ int NAME(content_backward)(const lambda_problem *p, const real *keys, const real
     bench sizes;
     const int64_t size = lay_out_bench(&t, NULL, &sizes);
     real *memory = aligned(p->threads * size);
-    if (!memory) return LAMBDA_NO_MEMORY;
+    if (!memory || (p->norm && !t.norms)) {
+        free(memory);
+        free(t.norms);
+        return LAMBDA_NO_MEMORY;
+    }
 #pragma omp parallel num_threads((int)p->threads)
     {
         bench d;
@@ -268,5 +268,6 @@ int NAME(content_backward)(const lambda_problem *p, const real *keys, const real
         }
     }
     free(memory);
+    free(t.norms);
     return LAMBDA_OK;
 }

@@ -11,8 +11,8 @@
 
 #include "lambda.h"
 #include "products.h"
+#include "rows.h"
 #include "windows.h"
-#include "workspace.h"
 
 enum { TILE_BYTES = 16 << 10, ROWS_AT_MOST = 8, COLUMNS_AT_MOST = 512 };
 
@@ -38,6 +38,7 @@ typedef struct {
     real *by_k;            /* R [k][offset] */
     real *tables;          /* of every class, cut and grouped from it */
     real *by_offset;       /* R [offset][kp] */
+    real *norms;           /* of the values, see rows.h */
 } job;
 
 /* What one thread works with. */
@@ -126,8 +127,7 @@ static void pack_by_offset(const job *t) {
 static void pack_values(const job *t) {
     const windows *w = &t->w;
     const lambda_problem *p = w->p;
-    const int64_t d = p->dilation[1], columns = p->h * p->k + p->v * p->u;
-    const real *mean = (const real *)p->norm + p->h * p->k, *scale = mean + columns, *shift = scale + columns;
+    const int64_t d = p->dilation[1];
 #pragma omp for schedule(static)
     for (int64_t row = 0; row < p->b * p->context[0]; row++) {
         const real *from = t->values + row / p->context[0] * p->values[0] +
@@ -137,13 +137,8 @@ static void pack_values(const job *t) {
             for (int64_t u = 0; u < p->u; u++) {
                 real *to = line + ((m % d * w->phase + m / d) * p->u + u) * t->vp;
                 const real *v = from + m * p->values[1] + u * p->values[3];
-                if (p->values[2] == 1)
-                    memcpy(to, v, sizeof(real) * p->v);
-                else
-                    for (int64_t c = 0; c < p->v; c++) to[c] = v[c * p->values[2]];
-                if (p->norm)
-                    for (int64_t c = 0; c < p->v; c++)
-                        to[c] = (to[c] - mean[c * p->u + u]) * scale[c * p->u + u] + shift[c * p->u + u];
+                copy_row(to, v, p->v, p->values[2]);
+                normalise_row(to, p->v, value_norm(p, t->norms, u));
                 for (int64_t c = p->v; c < t->vp; c++) to[c] = 0;
             }
         if (!t->turned_packed) continue;
@@ -355,7 +350,7 @@ static void fetch(const job *t, const tile *x, const int64_t *strides, const rea
         for (int64_t j = 0; j < x->columns; j++)
             for (int64_t h = 0; h < t->w.p->h; h++, to += row) {
                 const real *f = callers(t, x, strides, from, i, j) + h * strides[2];
-                for (int64_t c = 0; c < depth; c++) to[c] = f[c * strides[3]];
+                copy_row(to, f, depth, strides[3]);
                 for (int64_t c = depth; c < row; c++) to[c] = 0;
             }
 }
@@ -363,12 +358,9 @@ static void fetch(const job *t, const tile *x, const int64_t *strides, const rea
 /* The queries, normalised if they come as they were projected. */
 static void fetch_queries(const job *t, const tile *x, real *to) {
     const lambda_problem *p = t->w.p;
+    const int64_t depth = p->h * p->k;
     fetch(t, x, p->q, t->q, p->k, to, p->k);
-    if (!p->norm) return;
-    const int64_t depth = p->h * p->k, columns = depth + p->v * p->u;
-    const real *mean = p->norm, *scale = mean + columns, *shift = scale + columns;
-    for (int64_t z = 0; z < x->rows * x->columns; z++, to += depth)
-        for (int64_t c = 0; c < depth; c++) to[c] = (to[c] - mean[c]) * scale[c] + shift[c];
+    for (int64_t z = 0; z < x->rows * x->columns; z++) normalise_row(to + z * depth, depth, query_norm(p));
 }
 
 static void deliver(const job *t, const tile *x, const int64_t *strides, real *to, int64_t depth, const real *from,
@@ -465,11 +457,12 @@ int NAME(forward)(const lambda_problem *p, const real *q, const real *values, co
     const int64_t desk_size = failed ? 0 : lay_out(&t, NULL, &sizes);
     real *memory = NULL;
     if (!failed) {
+        t.norms = make_value_norms(p);
         t.packed = aligned(p->b * t.image);
         t.by_k = aligned(p->k * p->scope[0] * t.w.scope_u);
         t.tables = aligned(t.w.tables + CHUNK_FORWARD);
         memory = aligned(desk_size * p->threads);
-        failed = !t.packed || !t.by_k || !t.tables || !memory ? LAMBDA_NO_MEMORY : LAMBDA_OK;
+        failed = (p->norm && !t.norms) || !t.packed || !t.by_k || !t.tables || !memory ? LAMBDA_NO_MEMORY : LAMBDA_OK;
     }
     if (!failed) {
         memset(t.tables + t.w.tables, 0, sizeof(real) * CHUNK_FORWARD);
@@ -487,6 +480,7 @@ int NAME(forward)(const lambda_problem *p, const real *q, const real *values, co
             }
         }
     }
+    free(t.norms);
     free(t.packed);
     free(t.by_k);
     free(t.tables);
@@ -554,6 +548,7 @@ int NAME(backward)(const lambda_problem *p, const real *q, const real *values, c
     const int64_t lc_size = p->k * t.vp;
     real *memory = NULL, *dr = NULL, *dv = NULL, *dlc_parts = NULL;
     if (!failed) {
+        t.norms = make_value_norms(p);
         t.packed = aligned(p->b * t.image);
         t.turned_packed = aligned(p->b * p->context[0] * t.turned_line + CHUNK_FORWARD);
         t.by_k = aligned(p->k * p->scope[0] * t.w.scope_u);
@@ -563,7 +558,7 @@ int NAME(backward)(const lambda_problem *p, const real *q, const real *values, c
         dr = aligned(table_size * p->threads);
         dv = aligned(p->b * parts * t.image);
         dlc_parts = aligned(p->b * parts * lc_size);
-        if (!t.packed || !t.turned_packed || !t.by_k || !t.tables || !t.by_offset || !memory || !dr || !dv || !dlc_parts)
+        if ((p->norm && !t.norms) || !t.packed || !t.turned_packed || !t.by_k || !t.tables || !t.by_offset || !memory || !dr || !dv || !dlc_parts)
             failed = LAMBDA_NO_MEMORY;
     }
     if (!failed) {
@@ -606,6 +601,7 @@ int NAME(backward)(const lambda_problem *p, const real *q, const real *values, c
             }
         }
     }
+    free(t.norms);
     free(t.packed);
     free(t.turned_packed);
     free(t.tables);

@@ -57,7 +57,7 @@ typedef struct {
 
 /* Columns of a chunk: its part of a table stays in the nearest cache while a tile of queries goes over it. The backward
  * pass has five operands there and takes less of each. */
-#define CHUNK_FORWARD ((int64_t)((VECTOR_BYTES == 64 ? 768 : 768) / sizeof(real)))
+#define CHUNK_FORWARD ((int64_t)((VECTOR_BYTES == 64 ? 1536 : 768) / sizeof(real)))
 #define CHUNK_BACKWARD ((int64_t)(384 / sizeof(real)))
 
 enum { OWN_TABLES_AT_MOST = 1 << 19 }; /* elements: 2 MB of float, what a core's own cache holds */

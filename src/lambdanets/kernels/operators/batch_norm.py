@@ -41,7 +41,8 @@ def _rows(x: Tensor) -> Tensor:
 
 @torch.library.impl(definitions, "batch_norm", "CPU")
 def _forward(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    mean, var = statistics(_rows(x))
+    x = _rows(x)
+    mean, var = statistics(x)
     return torch.addcmul(bias, x - mean, weight * torch.rsqrt(var + eps)), mean, var
 
 
