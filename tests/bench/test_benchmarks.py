@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from lambdanets.bench import limit, models, plans
-from lambdanets.bench.memory import RESET_PEAK, peak_in_fresh_process
+from lambdanets.bench.layers import peak
+from lambdanets.bench.memory import RESET_PEAK
 from lambdanets.bench.peers import CONTESTANTS, Shape, absent, build, field
 from lambdanets.bench.timing import TURN, best_times
 from lambdanets.cli.main import main
@@ -53,6 +54,16 @@ def test_ratios_of_layers_are_those_of_their_times(tmp_path, capsys):
     main(["bench", "picture", str(tmp_path / "report.json"), str(picture)])
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_growth_is_the_ratio_of_times(tmp_path, capsys):
+    report = measure(tmp_path, "scaling")
+    shown = capsys.readouterr().out
+    for row in report["rows"]:
+        assert row["case"] in shown
+        small, large = row["ms"]
+        assert row["growth"] == pytest.approx(large / small)
+        assert all(peak is None or peak >= 0 for peak in row["peak_bytes"])
 
 
 def test_the_choice_of_plans_is_measured(tmp_path, capsys):
@@ -120,8 +131,8 @@ def test_contestants_stand_in_the_same_place(name):
 @pytest.mark.skipif(not RESET_PEAK.exists(), reason="this system does not tell the peak memory of a process")
 def test_peak_memory_sees_what_a_step_keeps():
     """An attention over 40 x 40 positions keeps more than its 2 x 1600 x 16 numbers of output, and not gigabytes."""
-    peak = peak_in_fresh_process("attention", Shape(40, 16, b=2))
-    assert 4 * 2 * 1600 * 16 < peak < 1e9
+    bytes_ = peak("attention", Shape(40, 16, b=2))
+    assert 4 * 2 * 1600 * 16 < bytes_ < 1e9
 
 
 def test_the_best_of_all_rounds_counts():

@@ -1,13 +1,13 @@
 """A lambda layer beside those of others, a 3x3 convolution and attention, at the four resolutions of a ResNet-50."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 from lambdanets.bench.formats import Format
 from lambdanets.bench.gate import check
 from lambdanets.bench.job import Job, Row, Track
-from lambdanets.bench.memory import peak_in_fresh_process
+from lambdanets.bench.memory import Subject, peak_in_fresh_process
 from lambdanets.bench.passes import PASSES, Pass
 from lambdanets.bench.peers import CONTESTANTS, CONVOLUTION, OURS, Shape, build, field
 from lambdanets.bench.timing import best_times
@@ -54,11 +54,20 @@ def job(shape: Shape, pass_: Pass, rounds: int, *, with_memory: bool) -> Job:
         error = check(ours, x)
         runs = {name: PASSES[pass_](module, x) for name, module in modules.items()}
         best = best_times(runs, track(range(rounds)))
-        peaks = {name: peak_in_fresh_process(name, shape) for name in track(names)} if with_memory else None
+        peaks = {name: peak(name, shape) for name in track(names)} if with_memory else None
         return row(shape, pass_, error, best, peaks)
 
     label = f"{shape.side} x {shape.side}, {shape.d} channels, {pass_}"
     return Job(label, rounds + len(names) * with_memory, run)
+
+
+def contestant(name: str, **shape: Any) -> Subject:
+    full = Shape(**shape)
+    return Subject(build(name, full), full.input(), replace(full, b=2, side=3).input())
+
+
+def peak(name: str, shape: Shape) -> int | None:
+    return peak_in_fresh_process(contestant, name=name, **asdict(shape))
 
 
 def row(

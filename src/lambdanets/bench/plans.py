@@ -66,6 +66,13 @@ CASES = (
     replace(LINE, size=(8192,), b=1),
     replace(LINE, size=(16384,), scope=None, b=1),
     *(replace(LINE, causal=True, scope=scope) for scope in (65, None)),
+    # Where what is best elsewhere may not be: small windows and maps, long lines, more heads than depth.
+    *(Case((side, side), 3, v=v) for side, v in ((56, 16), (14, 64), (7, 128))),
+    Case((3, 3), None, b=1),
+    Case((96, 96), None, b=1),
+    replace(LINE, size=(4096,), scope=None, b=1),
+    replace(LINE, h=32, v=2),
+    *(replace(MAP, h=h, v=128 // h, k=k) for h, k in ((32, 16), (16, 4), (64, 4))),
 )
 QUICK = (Case((7, 7), 3, b=2), Case((31,), None, b=2, causal=True))
 

@@ -15,6 +15,7 @@ SUMMARIES = {
     "layers": "time and memory of the layer, of other lambda layers, of a convolution and of attention",
     "models": "a ResNet-50 with and without lambda layers",
     "limit": "the native plan as a share of what the arithmetic of this machine allows",
+    "scaling": "how time and memory grow with the size of maps and sequences",
     "plans": "whether the plan that is chosen is the fastest",
 }
 

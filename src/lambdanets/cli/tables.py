@@ -92,9 +92,18 @@ def models(rows: list[Row]) -> list[Table | str]:
     return [shown]
 
 
+def scaling(rows: list[Row]) -> list[Table | str]:
+    shown = table("a training step, d 64, b 1", "case", "ms", "ms", "growth", "peak MB", "peak MB")
+    for row in rows:
+        peaks = (MISSING if peak is None else f"{peak / 1e6:.0f}" for peak in row["peak_bytes"])
+        shown.add_row(row["case"], *(number(t, 1) for t in row["ms"]), number(row["growth"]), *peaks)
+    return [shown]
+
+
 SHOWN: dict[str, Callable[[list[Row]], list[Table | str]]] = {
     "layers": layers,
     "limit": limit,
     "plans": plans,
     "models": models,
+    "scaling": scaling,
 }

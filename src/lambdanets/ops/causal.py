@@ -6,6 +6,7 @@ K[m] / s[n]. Positions are cut into chunks. Pairs inside a chunk are weighed one
 one carried sum of (k, u, v) numbers, combined from the chunks' own in log2(chunks) steps.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -15,8 +16,14 @@ from torch import Tensor
 
 from lambdanets.ops.keys import KeyNorm, inverse_root
 
-# Work inside a chunk grows with its length, the number of carried sums falls with it.
-CHUNK = 32
+
+def chunk_for(v: int) -> int:
+    """A power of two near 2 sqrt(v): work inside a chunk grows with its length, carried sums of v numbers get fewer.
+
+    >>> [chunk_for(v) for v in (1, 16, 64, 256)]
+    [4, 8, 16, 32]
+    """
+    return max(4, 1 << (1 + round(math.log2(v) / 2)))
 
 
 class _Weights(NamedTuple):
@@ -37,10 +44,11 @@ def causal_content(
     rows: Bool[Tensor, "#b n"] | None,
     *,
     strict: bool = False,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
 ) -> Float[Tensor, "b n h v"]:
     """Each query reads the content lambda of the allowed `rows` up to its own position, before it if `strict`."""
     n = q.shape[1]
+    chunk = chunk_for(values.shape[2]) if chunk is None else chunk
     exists = torch.ones(1, n, dtype=torch.bool, device=q.device) if rows is None else rows
     if strict:  # before n is up to n in a context that comes one step later
         keys, values, exists = _delayed(keys), _delayed(values), _delayed(exists)

@@ -34,8 +34,8 @@ class Fourier:
         transforms = (p.b * p.v * (p.u + p.k) + p.k * p.u) * points * 2.5 * math.log2(points + 1)
         products = p.b * p.v * p.k * (2 * p.u * points + p.n * p.h)
         # Backward, everything is computed once more and then twice. The operations are many and small: starting those
-        # of one k takes as long as moving a megabyte, or seven with their gradients.
-        return Cost((4 if p.trains else 1) * (12 * transforms + 8 * products), p.k * (7e6 if p.trains else 1e6))
+        # of one k takes as long as moving a megabyte, or nine with their gradients.
+        return Cost((4 if p.trains else 1) * (5 * transforms + 3 * products), p.k * (9e6 if p.trains else 1.3e6))
 
     def run(
         self,

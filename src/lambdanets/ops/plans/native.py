@@ -16,7 +16,7 @@ from lambdanets.ops.plans.problem import Cost, Problem
 
 
 class Native:
-    """h (k + v) multiplies for each pair in scope, backward h (3 k + 2 v) more, at two thirds of a product's rate."""
+    """h (k + v) multiplies for each pair in scope, backward h (3 k + 2 v) more, nearly at a product's rate."""
 
     name = "native"
 
@@ -35,10 +35,14 @@ class Native:
 
     def cost(self, problem: Problem) -> Cost:
         p = problem
-        pairs = p.b * p.pairs_in_scope * p.h * p.u
-        backward = 1.5 * (3 * p.k + 2 * p.v) if p.trains else 0.0
+        causal = isinstance(p.geometry, Grid) and p.geometry.causal
+        pairs = p.b * p.pairs_in_scope * p.u / (2 if causal else 1)
+        # Less than a vector of values, and a single head, leave part of the machine idle.
+        h, v = max(p.h, 2), max(p.v, 8)
+        backward = 3 * p.k + 2 * v if p.trains else 0
         packed = p.b * (p.n * p.h * (p.k + p.v) + p.m * p.v * p.u)
-        return Cost(pairs * (1.15 * (p.k + p.v) + backward), 2 * p.passes * packed + 1e5)
+        fixed = 1e6 if p.trains else 2e5
+        return Cost(pairs * h * (0.75 * (p.k + v) + backward), 2 * p.passes * packed + fixed)
 
     def run(
         self,
