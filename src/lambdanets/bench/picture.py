@@ -37,7 +37,8 @@ def draw(report: Report, path: Path) -> None:
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False)
     machine = report.machine
-    figure.suptitle(f"{machine['cpu']}, {machine['threads']} threads", fontsize=9)
+    instructions = machine["kernels"] or "no kernels"
+    figure.suptitle(f"{machine['cpu']}, {machine['threads']} threads, {instructions}", fontsize=9)
     png = BytesIO()
     figure.savefig(png, format="png", dpi=150)
     write_atomically(path, png.getvalue())

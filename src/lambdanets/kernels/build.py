@@ -39,9 +39,11 @@ class CannotBuildError(RuntimeError):
 def compiler() -> list[str]:
     """The C compiler of $CC, or cc, gcc or clang."""
     wanted = shlex.split(os.environ.get("CC", ""))
-    for command in (wanted, ["cc"], ["gcc"], ["clang"]):
-        if command and shutil.which(command[0]):
+    for command in [wanted] if wanted else (["cc"], ["gcc"], ["clang"]):
+        if shutil.which(command[0]):
             return command
+    if wanted:
+        raise CannotBuildError(f"the C compiler of CC={os.environ['CC']!r} was not found")
     raise CannotBuildError("no C compiler was found: install gcc or clang, or set CC")
 
 

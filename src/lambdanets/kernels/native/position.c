@@ -12,6 +12,7 @@
 #include "lambda.h"
 #include "products.h"
 #include "rows.h"
+#include "through.h"
 #include "windows.h"
 
 enum { TILE_BYTES = 16 << 10, ROWS_AT_MOST = 8, COLUMNS_AT_MOST = 512 };

@@ -32,10 +32,11 @@ static void normalise_row(real *restrict row, int64_t n, row_norm norm) {
 }
 
 /* Of the queries of one position, all their heads. */
-static row_norm query_norm(const lambda_problem *p) {
+static inline row_norm query_norm(const lambda_problem *p) {
+    if (!p->norm) return (row_norm){0};
     const int64_t columns = p->h * p->k + p->v * p->u;
     const real *mean = p->norm;
-    return mean ? (row_norm){mean, mean + columns, mean + 2 * columns} : (row_norm){0};
+    return (row_norm){mean, mean + columns, mean + 2 * columns};
 }
 
 /* Of the values, for every u: [3][u][v], to be freed; NULL without memory, and without a norm. */
@@ -49,8 +50,9 @@ static real *make_value_norms(const lambda_problem *p) {
 }
 
 static row_norm value_norm(const lambda_problem *p, const real *norms, int64_t u) {
+    if (!norms) return (row_norm){0};
     const real *mean = norms + u * p->v;
-    return norms ? (row_norm){mean, mean + p->u * p->v, mean + 2 * p->u * p->v} : (row_norm){0};
+    return (row_norm){mean, mean + p->u * p->v, mean + 2 * p->u * p->v};
 }
 
 #endif

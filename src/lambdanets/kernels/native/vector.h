@@ -2,6 +2,8 @@
 #ifndef LAMBDANETS_VECTOR_H
 #define LAMBDANETS_VECTOR_H
 
+#include <stdint.h>
+
 #if defined(__AVX512F__)
 #define VECTOR_BYTES 64
 #define REGISTERS 32
@@ -37,10 +39,6 @@ typedef real half_in_memory __attribute__((vector_size(VECTOR_BYTES / 2), aligne
 #define LOAD_HALF(p) ((half)(*(const half_in_memory *)(p)))
 /* One instruction, which GCC does not find by itself. */
 #define JOIN(a, b) ((vec)_mm512_insertf64x4(_mm512_castpd256_pd512((__m256d)(a)), (__m256d)(b), 1))
-#else
-typedef vec half;
-#define LOAD_HALF(p) ((half)LOAD(p))
-#define JOIN(a, b) (a)
 #endif
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
