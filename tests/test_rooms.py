@@ -12,8 +12,9 @@ MAY_IMPORT = {
     "kernels": set(),
     "ops": {"kernels"},
     "nn": {"ops", "kernels"},
-    "bench": {"nn", "ops", "kernels"},
-    "cli": {"bench", "nn", "ops", "kernels"},
+    "models": {"nn", "ops"},
+    "bench": {"models", "nn", "ops", "kernels"},
+    "cli": {"bench", "models", "nn", "ops", "kernels"},
 }
 
 

@@ -1,11 +1,24 @@
 """Lambda layers for PyTorch: every position reads its whole context through a small linear map made from it.
 
-`lambdanets.ops` holds the mathematics as pure functions, `lambdanets.nn` the layers; the layers are exported here.
+`lambdanets.ops` holds the mathematics as pure functions, `lambdanets.nn` the layers, `lambdanets.models` the networks;
+layers and `create_model` are exported here.
 """
 
-from lambdanets import nn, ops
+from lambdanets import models, nn, ops
+from lambdanets.models import create_model, list_models
 from lambdanets.nn import LambdaLayer1d, LambdaLayer2d, LambdaLayer3d, LambdaMixer
 
 __version__ = "0.1.0"
 
-__all__ = ["LambdaLayer1d", "LambdaLayer2d", "LambdaLayer3d", "LambdaMixer", "__version__", "nn", "ops"]
+__all__ = [
+    "LambdaLayer1d",
+    "LambdaLayer2d",
+    "LambdaLayer3d",
+    "LambdaMixer",
+    "__version__",
+    "create_model",
+    "list_models",
+    "models",
+    "nn",
+    "ops",
+]

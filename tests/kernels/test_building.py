@@ -57,6 +57,13 @@ def test_no_compiler(library, tmp_path, monkeypatch):
     assert_untouched(library, tmp_path)
 
 
+def test_a_compiler_that_does_not_exist_is_named(library, tmp_path, monkeypatch):
+    monkeypatch.setenv("CC", "no-such-compiler -O2")
+    with pytest.raises(CannotBuildError, match="CC='no-such-compiler -O2' was not found"):
+        build(library)
+    assert_untouched(library, tmp_path)
+
+
 def test_a_compiler_that_works_replaces_the_library(library, tmp_path, use_compiler):
     use_compiler()
     assert build(library, ["-DMORE"]) == library

@@ -1,5 +1,7 @@
 """The time of a wrong layer says nothing: a layer is compared with the oracle before it is timed."""
 
+from collections.abc import Mapping, Sequence
+
 import torch
 from torch import Tensor
 
@@ -59,14 +61,74 @@ def check(layer: LambdaLayer2d, x: Tensor, looks: int = 7) -> float:
     exact_gradients = torch.autograd.grad(exact, [exact_leaf, *(state[name] for name in names)], cotangent.double())
     layer.train(was_training)
 
-    results = zip([ours, *our_gradients], [exact, *exact_gradients], strict=True)
-    error = max(distance(mine, true) for mine, true in results)
+    return refuse_if_wrong(layer, (height, width), [ours, *our_gradients], [exact, *exact_gradients])
+
+
+def check_training(layer: LambdaLayer2d, x: Tensor) -> float:
+    """The distance in training mode, batch statistics included, on two small corners of the maps that are timed.
+
+    Every position is a query there, and so counts in the statistics of the oracle too.
+    """
+    x = x[:2, :, :5, :7]
+    cotangent = torch.randn(x.shape[0], layer.d_out, *x.shape[2:], generator=torch.Generator().manual_seed(0))
+    names = [name for name, _ in layer.named_parameters()]
+    was_training, kept = layer.training, {name: t.clone() for name, t in layer.state_dict().items()}
+    layer.train()
+    leaf = x.detach().clone().requires_grad_()
+    ours = layer(leaf)
+    our_gradients = torch.autograd.grad(ours, [leaf, *layer.parameters()], cotangent)
+    layer.load_state_dict(kept)
+    layer.train(was_training)
+
+    state = {name: tensor.double() for name, tensor in kept.items()}
+    for name in names:
+        state[name].requires_grad_()
+    exact_leaf = x.detach().double().requires_grad_()
+    tokens, (height, width) = exact_leaf.flatten(2).transpose(1, 2), x.shape[2:]
+    at = torch.arange(height * width)
+    rows = window_rows(height, width, layer, at)
+    exact = reference.lambda_layer(
+        tokens,
+        tokens,
+        state,
+        size=(len(at),),
+        context_size=(len(at),),
+        k=layer.k,
+        h=layer.h,
+        u=layer.u,
+        scope=None,
+        stride=(1,),
+        dilation=(1,),
+        terms="both",
+        key_norm="softmax",
+        norm="batch",
+        causal=False,
+        relation=rows,
+        training=True,
+    )
+    exact = exact.transpose(1, 2).unflatten(2, (height, width))
+    exact_gradients = torch.autograd.grad(exact, [exact_leaf, *(state[name] for name in names)], cotangent.double())
+    return refuse_if_wrong(layer, (height, width), [ours, *our_gradients], [exact, *exact_gradients])
+
+
+def refuse_if_wrong(
+    layer: LambdaLayer2d, size: tuple[int, ...], ours: Sequence[Tensor], exact: Sequence[Tensor]
+) -> float:
+    error = max(distance(mine, true) for mine, true in zip(ours, exact, strict=True))
     if not error <= TOLERANCE:  # a NaN is wrong too
         raise CannotBenchmarkError(
-            f"{type(layer).__name__}({layer.d_in}) on {height} x {width} is off by {error:.1e} from the oracle, "
+            f"{type(layer).__name__}({layer.d_in}) on {size[0]} x {size[1]} is off by {error:.1e} from the oracle, "
             f"more than {TOLERANCE:.0e}: not timed"
         )
     return error
+
+
+def agree(answers: Mapping[str, Tensor], chosen: str) -> None:
+    """The time of a wrong plan says nothing."""
+    scale = answers[chosen].abs().max()
+    for name, y in answers.items():
+        if not (y - answers[chosen]).abs().max() <= 1e-4 * scale:
+            raise CannotBenchmarkError(f"the plans {name} and {chosen} differ: not timed")
 
 
 def window_rows(height: int, width: int, layer: LambdaLayer2d, at: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from lambdanets.bench.formats import Format
-from lambdanets.bench.gate import check
+from lambdanets.bench.gate import check, check_training
 from lambdanets.bench.job import Job, Row, Track
 from lambdanets.bench.memory import Subject, peak_in_fresh_process
 from lambdanets.bench.passes import PASSES, Pass
@@ -51,7 +51,7 @@ def job(shape: Shape, pass_: Pass, rounds: int, *, with_memory: bool) -> Job:
         modules, x = {name: build(name, shape) for name in names}, shape.input()
         ours = modules[OURS]
         assert isinstance(ours, LambdaLayer2d)
-        error = check(ours, x)
+        error = max(check(ours, x), check_training(ours, x))
         runs = {name: PASSES[pass_](module, x) for name, module in modules.items()}
         best = best_times(runs, track(range(rounds)))
         peaks = {name: peak(name, shape) for name in track(names)} if with_memory else None

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 
 import torch
 
+from lambdanets.bench.gate import agree
 from lambdanets.bench.job import CannotBenchmarkError, Job, Row, Track
 from lambdanets.bench.machine import GEMM_SIDE, gemm, gemm_flops
 from lambdanets.bench.timing import best_times
@@ -85,6 +86,8 @@ def job(term: Term, rounds: int, gemm_side: int) -> Job:
         q, values, table = (torch.randn(shape) for shape in shapes)
         leaves = [t.clone().requires_grad_() for t in (q, values, table)]
         y = plan.run(leaves[0], leaves[1], leaves[2], grid, allowed)
+        part = slice(0, 1)  # of the batch: convolutions of all of it would take longer than what is measured
+        agree({"native": y[part], "fft": PLANS["fft"].run(q[part], values[part], table, grid, allowed)}, "fft")
         cotangent = torch.randn_like(y)
         runs = {
             "gemm": gemm(gemm_side),

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from lambdanets.bench.formats import MEMORY_FORMATS, Format, convert
+from lambdanets.bench.gate import check, check_training
 from lambdanets.bench.job import Job, Row, Track
 from lambdanets.bench.passes import Pass, Run, forward
 from lambdanets.bench.timing import best_times
@@ -59,6 +60,15 @@ def training_step(network: nn.Module, x: Tensor) -> Run:
     return run
 
 
+def check_layers(network: nn.Module) -> None:
+    """One layer of each width against the oracle; layers with a stride take another way and are tested elsewhere."""
+    layers = [m for m in network.modules() if isinstance(m, LambdaLayer2d) and max(m.stride) == 1]
+    for layer in {layer.d_in: layer for layer in layers}.values():
+        x = torch.randn(2, layer.d_in, 14, 14)
+        check(layer, x)
+        check_training(layer, x)
+
+
 PASSES = {"forward": forward, "training": training_step}
 
 
@@ -73,6 +83,7 @@ def job(pass_: Pass, settings: Settings) -> Job:
         torch.manual_seed(0)
         x = torch.randn(b, 3, side, side).contiguous(memory_format=MEMORY_FORMATS[settings.format])
         networks = {name: convert(build(), settings.format) for name, build in NETWORKS.items()}
+        check_layers(networks["lambda resnet50"])
         runs = {name: PASSES[pass_](network, x) for name, network in networks.items()}
         best = best_times(runs, track(range(settings.rounds)))
         return {

@@ -18,7 +18,11 @@ def best_times(contestants: Mapping[str, Callable[[], object]], rounds: Iterable
     for _ in rounds:
         for name, run in contestants.items():
             for _ in range(TURN):
-                start = time.perf_counter()
-                run()
-                best[name] = min(best[name], time.perf_counter() - start)
+                best[name] = min(best[name], one_time(run))
     return best
+
+
+def one_time(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start

@@ -49,7 +49,7 @@ def add_parser(commands: Subparsers) -> None:
         help="maps whose peak memory in training is measured: by default the largest, none with --quick",
     )
     each["plans"].add_argument(
-        "--patience", type=seconds, default=1.0, metavar="S", help="time plans predicted to take less seconds"
+        "--patience", type=seconds, default=3.0, metavar="S", help="try plans predicted to take less seconds"
     )
     picture = add_command(benchmarks, "picture", "the ratios of a file of bench layers as a bar chart", run_picture)
     picture.add_argument("report", metavar="F.json", type=Path)
@@ -86,6 +86,8 @@ def run(options: argparse.Namespace, benchmark: str) -> None:
 
     if options.json is not None and not options.json.parent.is_dir():
         raise UserError(f"the folder of --json {options.json} does not exist")
+    if options.json is not None and options.json.is_dir():
+        raise UserError(f"--json {options.json} is a folder")
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     if benchmark == "layers":

@@ -65,9 +65,9 @@ def load() -> ctypes.CDLL | str:
         return f"{SWITCH} is set"
     if not LIBRARY.exists():
         return "they were not built, see `python -m lambdanets.kernels.build`"
-    if is_cut_short(LIBRARY):
-        return f"{LIBRARY.name} cannot be used (it is cut short), see `python -m lambdanets.kernels.build`"
     try:
+        if is_cut_short(LIBRARY):
+            return f"{LIBRARY.name} cannot be used (it is cut short), see `python -m lambdanets.kernels.build`"
         library = ctypes.CDLL(str(LIBRARY))
         library.lambda_instruction_set.restype = ctypes.c_char_p
         library.lambda_use_instruction_set.argtypes = [ctypes.c_char_p]
@@ -78,7 +78,7 @@ def load() -> ctypes.CDLL | str:
                 getattr(library, f"lambda_{name}_{suffix}").argtypes = [*sizes, *[ctypes.c_void_p] * tensors]
         wanted = os.environ.get(INSTRUCTIONS)
         if wanted and not library.lambda_use_instruction_set(wanted.encode()):
-            return f"{INSTRUCTIONS} is {wanted!r}, which this machine does not have"
+            return f"{INSTRUCTIONS} is {wanted!r}: not one of baseline, avx2, avx512, or not on this machine"
     except (OSError, AttributeError) as error:  # damaged, for another machine, or of another version
         return f"{LIBRARY.name} cannot be used ({error}), see `python -m lambdanets.kernels.build`"
     return library
@@ -91,6 +91,11 @@ REASON = LOADED if isinstance(LOADED, str) else None
 def unavailable() -> str | None:
     """None, or the reason why the kernels cannot be used."""
     return REASON
+
+
+def is_transformed() -> bool:
+    """Inside `torch.func`, whose transforms pass the kernels by: forward-mode tangents would come out as zeros."""
+    return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def instruction_set() -> str:
@@ -111,6 +116,9 @@ def threads() -> int:
 def call(name: str, sizes: Sequence[object], *tensors: Tensor | None) -> None:
     """Run a kernel on sizes and tensors of one dtype; those that are None are NULL."""
     dtype = next(t.dtype for t in tensors if t is not None)
+    if any(t.dtype != dtype or t.device.type != "cpu" for t in tensors if t is not None):
+        found = ", ".join(f"{t.dtype} on {t.device}" for t in tensors if t is not None)
+        raise ValueError(f"lambdanets: lambda_{name} needs tensors of one dtype on the CPU, got {found}")
     function = getattr(_library(), f"lambda_{name}_{SUFFIX[dtype]}")
     if function(*sizes, *(None if t is None else t.data_ptr() for t in tensors)):
         raise MemoryError(f"lambdanets: not enough memory for the kernel lambda_{name}")

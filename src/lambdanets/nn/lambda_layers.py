@@ -330,7 +330,8 @@ class LambdaLayer(nn.Module):
         owner = type(self).__name__
         norms: list[nn.Module | None]
         if joint is not None:
-            (q, values, *keys), norms = part(joint, owner)
+            # Of the kernels, the plan that was asked for may want none: they have no second derivatives.
+            (q, values, *keys), norms = part(joint, owner, kernels=self.plan in (None, "native"))
         else:
             q, values, norms = self.query(seen.asking), self.value(seen.tokens), [self.query_norm, self.value_norm]
             keys = [] if self.key is None else [self.key(seen.tokens)]

@@ -12,8 +12,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from lambdanets.kernels import unavailable
+from lambdanets.kernels import is_transformed, unavailable
 from lambdanets.kernels.operators import batch_norm
+from lambdanets.nn.listeners import has_listeners
 from lambdanets.ops.precision import widen
 
 Norm = Literal["batch", "rms", "none"]
@@ -71,17 +72,21 @@ def as_scale_and_shift(
     scale = torch.rsqrt(norm.running_var + norm.eps)
     scale = scale * norm.weight if norm.affine else scale
     shift = -norm.running_mean * scale
-    return scale, shift + norm.bias if norm.affine else shift
+    return scale, shift if norm.bias is None else shift + norm.bias
 
 
 def batch_norms_in_training(norms: Sequence[nn.Module | None], x: Float[Tensor, "b n c"]) -> list[_BatchNorm] | None:
     """All of `norms`, if the kernels can apply them to neighbouring columns of `x` in one pass."""
     plain = [
-        norm for norm in norms if isinstance(norm, _BatchNorm) and is_plain(norm) and norm.training and norm.affine
+        norm
+        for norm in norms
+        if isinstance(norm, _BatchNorm) and is_plain(norm) and norm.training and norm.affine and norm.bias is not None
     ]
     if len(plain) < len(norms) or len({norm.eps for norm in plain}) > 1 or x.shape[0] * x.shape[1] == 0:
         return None
     if unavailable() is not None or x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
+        return None
+    if is_transformed():
         return None
     if torch.compiler.is_exporting() or any(norm.weight.dtype != x.dtype for norm in plain):
         return None
@@ -113,7 +118,7 @@ def keep_statistics(norms: Sequence[_BatchNorm], mean: Float[Tensor, "c"], var: 
 
 def is_plain(norm: nn.Module) -> bool:
     """A batch norm as `make_norm` makes it, that nobody listens to."""
-    return type(norm) is nn.BatchNorm1d and not norm._forward_hooks and not norm._forward_pre_hooks
+    return type(norm) is nn.BatchNorm1d and not has_listeners(norm)
 
 
 def check_batch(x: Float[Tensor, "b n c"], counted: Bool[Tensor, "#b n"] | None, owner: str) -> None:
@@ -146,7 +151,8 @@ def masked_batch_norm(
 
 def scaled(norm: _BatchNorm, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
     """The learned scale and shift of a batch norm, if it has them."""
-    return x * norm.weight + norm.bias if norm.affine else x
+    x = x if norm.weight is None else x * norm.weight
+    return x if norm.bias is None else x + norm.bias
 
 
 def update_statistics(

@@ -1,6 +1,7 @@
 """Queries, keys and values: linear maps of the input, and several of them as one product."""
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 import torch
@@ -8,6 +9,7 @@ import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lambdanets.nn.listeners import has_listeners
 from lambdanets.nn.norms import as_scale_and_shift, batch_norm_together, batch_norms_in_training
 
 
@@ -26,10 +28,7 @@ Part = tuple[nn.Module, nn.Module | None]
 
 def can_be_joined(parts: Sequence[Part]) -> bool:
     """Nobody replaced a projection or listens to one: then their product can be taken together."""
-    return all(
-        type(projection) is Projection and not projection._forward_hooks and not projection._forward_pre_hooks
-        for projection, _ in parts
-    )
+    return all(type(projection) is Projection and not has_listeners(projection) for projection, _ in parts)
 
 
 class Joint(NamedTuple):
@@ -59,13 +58,16 @@ def project_jointly(x: Float[Tensor, "b n d"], parts: Sequence[Part]) -> Joint:
     return Joint(F.linear(x, torch.cat(weights), shift), [weight.shape[0] for weight in weights], left)
 
 
-def part(joint: Joint, owner: str) -> tuple[list[Float[Tensor, "b n _"]], list[nn.Module | None]]:
-    """The columns of every projection, and the norms still to be applied to them."""
+def part(joint: Joint, owner: str, *, kernels: bool) -> tuple[list[Float[Tensor, "b n _"]], list[nn.Module | None]]:
+    """The columns of every projection, and the norms still to be applied to them.
+
+    Where they can, and `kernels` is set, the kernels apply batch norms to the first columns before these part.
+    """
     columns = list(joint.projected.split(joint.widths, -1))
-    normed = [norm for norm in joint.norms if norm is not None]
+    normed = list(takewhile(lambda norm: norm is not None, joint.norms))
     widths = joint.widths[: len(normed)]
-    together = batch_norms_in_training(normed, joint.projected) if normed else None
+    together = batch_norms_in_training(normed, joint.projected) if normed and kernels else None
     if together is None:
         return columns, joint.norms
     columns[: len(normed)] = batch_norm_together(together, joint.projected[..., : sum(widths)], owner).split(widths, -1)
-    return columns, [None] * len(joint.norms)
+    return columns, [None] * len(normed) + joint.norms[len(normed) :]

@@ -7,6 +7,8 @@ Kbar are the keys normalised over the context positions that may be used. Withou
 for all queries, there is one content lambda; otherwise each query has its own.
 """
 
+from functools import partial
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -15,7 +17,7 @@ from lambdanets.ops.causal import causal_content
 from lambdanets.ops.geometry import Causal
 from lambdanets.ops.keys import KeyNorm, normalise_keys
 from lambdanets.ops.masks import drop_unusable, read_mask
-from lambdanets.ops.pairs import contract, over_queries
+from lambdanets.ops.pairs import contract, over_queries, recomputed
 from lambdanets.ops.precision import in_full_precision
 
 
@@ -63,7 +65,8 @@ def content_term(
     usable = allowed.usable()
     keys, values = drop_unusable(keys, usable), drop_unusable(values, usable)
     if causal:
-        return causal_content(q, keys, values, key_norm, allowed.rows, strict=causal == "strict")
+        sums = partial(causal_content, key_norm=key_norm, rows=allowed.rows, strict=causal == "strict")
+        return recomputed(sums, q, keys, values)
     if allowed.pairs is None:
         return apply_lambda(q, content_lambda(normalise_keys(keys, key_norm, allowed.rows), values))
 

@@ -83,8 +83,15 @@ def check_geometry(
     table: Float[Tensor, "p k u"],
     geometry: Geometry,
 ) -> None:
-    """The geometry speaks of as many positions and rows as the tensors have."""
+    """The tensors belong together, and the geometry speaks of as many positions and rows as they have."""
     b, n, m, p = q.shape[0], q.shape[1], values.shape[1], table.shape[0]
+    if values.shape[0] != b:
+        raise ValueError(f"q and values must have the same batch, got b={b} and {values.shape[0]}")
+    if tuple(table.shape[1:]) != (q.shape[3], values.shape[3]):
+        raise ValueError(
+            f"table must be (p, k, u) with k={q.shape[3]} of q and u={values.shape[3]} of values, "
+            f"got {tuple(table.shape)}"
+        )
     if isinstance(geometry, Relation):
         check_relation(geometry.index, b, n, m, p)
         return

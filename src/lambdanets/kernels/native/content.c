@@ -7,6 +7,7 @@
  *
  * The context is taken in slices, the same ones whatever the number of threads; each has its own peak and sums, which
  * are joined in order. Within a slice a few positions at a time are copied to where vectors can be read. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -16,6 +17,9 @@
 #include "rows.h"
 
 enum { SLICE = 512, POSITIONS = 16 };
+
+/* Below every key that counts; finite, so that keys of minus infinity are as far below it as they should be. */
+#define LOWEST ((real)(sizeof(real) == 4 ? -FLT_MAX : -DBL_MAX))
 
 typedef struct {
     const lambda_problem *p;
@@ -84,7 +88,7 @@ static void forward_slice(const content *t, int64_t example, int64_t first, slic
     const lambda_problem *p = t->p;
     const int64_t end = SMALLER(first + SLICE, t->m), width = p->u * t->kp;
     memset(s.sums, 0, sizeof(real) * (width + p->u * p->k * t->vp));
-    for (int64_t k = 0; k < width; k++) s.peaks[k] = (real)-INFINITY;
+    for (int64_t k = 0; k < width; k++) s.peaks[k] = LOWEST;
     for (int64_t at = first, n; at < end; at += n) {
         n = SMALLER(POSITIONS, end - at);
         read_keys(t, example, at, n, keys);
@@ -124,7 +128,7 @@ static void join_slices(const content *t, int64_t example, real *slices, real *l
     for (int64_t u = 0; u < p->u; u++)
         for (int64_t k = 0; k < p->k; k++) {
             const int64_t row = u * p->k + k;
-            real peak = (real)-INFINITY;
+            real peak = LOWEST;
             double sum = 0;
             for (int64_t z = 0; z < t->slices; z++) {
                 const real its = slice_at(t, slices, example * t->slices + z).peaks[u * t->kp + k];
@@ -171,7 +175,7 @@ int NAME(content_forward)(const lambda_problem *p, const real *keys, const real 
     return LAMBDA_OK;
 }
 
-/* What a thread works with in the backward pass; the first four are of an example. */
+/* What a thread works with in the backward pass; the first five are of an example. */
 typedef struct {
     real *peaks, *inverse, *products; /* [u][kp]; the products are sum_v lc dlc */
     real *dlc, *turned;               /* [k][vp] and [v][kp] */

@@ -3,6 +3,8 @@
 #ifndef LAMBDANETS_THROUGH_H
 #define LAMBDANETS_THROUGH_H
 
+#include <stdlib.h>
+
 #include "products.h"
 
 /* B is a few lines of a map, each of whole units; T and D have these lines one behind the other. */
@@ -116,6 +118,7 @@ static void through(const two_products *p) {
                 switch (SMALLER(ROWS, p->rows - r0) * 256 + SMALLER(lines, p->lines - line0) * 16 +
                         (piece > 6 ? ROUND_UP(piece, UNITS) : piece)) {
                     EACH_ROWS(CALL_THROUGH)
+                    default: abort(); /* a shape that has no function */
                 }
             }
 }

@@ -1,6 +1,7 @@
 """What all operators of the kernels share: their names in torch, and how a problem is described to C."""
 
 import ctypes
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ definitions = torch.library.Library("lambdanets", "DEF")
 def describe(
     q: Tensor,
     values: Tensor,
+    table: Tensor,
     grid: Sequence[Any],
     *,
     y: Tensor,
@@ -26,9 +28,17 @@ def describe(
     dkeys: Tensor | None = None,
     norm: Tensor | None = None,
 ) -> Problem:
-    """The problem of q (b, n, h, k) and values (b, m, v, u) on a grid of two axes; what is not given is not used."""
+    """The problem of q (b, n, h, k), values (b, m, v, u) and table (p, k, u) on a grid of two axes.
+
+    What is not given is not used. The kernels trust the sizes, so they must fit.
+    """
     b, _, h, k = q.shape
     v, u = values.shape[2:]
+    queries, context, scope = (math.prod(axis) for axis in grid[:3])
+    fits = {"q": (b, queries, h, k), "values": (b, context, v, u), "table": (scope, k, u), "y": (b, queries, h, v)}
+    for (name, shape), t in zip(fits.items(), (q, values, table, y), strict=True):
+        if tuple(t.shape) != shape:
+            raise ValueError(f"lambdanets: {name} must be {shape} here, got {tuple(t.shape)}")
     two, four = ctypes.c_int64 * 2, ctypes.c_int64 * 4
     strides = (four() if t is None else four(*t.stride()) for t in (q, dq, values, dvalues, y, keys, dkeys))
     pointer = None if norm is None else norm.data_ptr()

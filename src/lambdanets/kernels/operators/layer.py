@@ -62,13 +62,14 @@ def _forward(
     eps: float,
     *grid: Any,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    projected = projected.contiguous()
     q, values, keys, normed = columns(projected, h, k, u)
     b, n, v = *projected.shape[:2], values.shape[2]
     mean, var = (projected.new_empty(0), projected.new_empty(0)) if weight is None else statistics(normed)
     norm = normalisation(mean, var, weight, bias, eps)
     y, content = projected.new_empty(b, n, h, v), projected.new_empty(b, k, v)
     by_u, softmax = projected.new_empty(b, u, k, v), projected.new_empty(b, 2, u, k)
-    problem = describe(q, values, grid, y=y, keys=keys, norm=norm)
+    problem = describe(q, values, table, grid, y=y, keys=keys, norm=norm)
     call("content_forward", [problem], keys, values, content, by_u, softmax)
     if position_bias is not None:
         content += position_bias[:, None]
@@ -94,6 +95,7 @@ def _gradients(
     eps: float,
     *grid: Any,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    projected = projected.contiguous()
     q, values, keys, normed = columns(projected, h, k, u)
     gradient = torch.empty_like(projected)
     dq, dvalues, dkeys, dnormed = columns(gradient, h, k, u)
@@ -103,7 +105,7 @@ def _gradients(
         content += position_bias[:, None]
     dcontent = torch.empty_like(content)
     norm = normalisation(mean, var, weight, bias, eps)
-    problem = describe(q, values, grid, y=dy, dq=dq, dvalues=dvalues, keys=keys, dkeys=dkeys, norm=norm)
+    problem = describe(q, values, table, grid, y=dy, dq=dq, dvalues=dvalues, keys=keys, dkeys=dkeys, norm=norm)
     call("backward", [problem], q, values, table.contiguous(), content, dy, dq, dvalues, dtable, dcontent)
     call("content_backward", [problem], keys, values, by_u, softmax, dcontent, dkeys, dvalues)
     if weight is None:
@@ -149,7 +151,7 @@ def _fake_gradients(
     *_: Any,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     statistic = (torch.empty_like(mean), torch.empty_like(mean))
-    return torch.empty_like(projected), *statistic, table.new_empty(table.shape), table.new_empty(k)
+    return projected.new_empty(projected.shape), *statistic, table.new_empty(table.shape), table.new_empty(k)
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -159,8 +161,9 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> 
 
 
 def _backward(ctx: Any, dy: Tensor, *_: Any) -> tuple[Any, ...]:
-    _, weight, bias, _, position_bias, *_ = ctx.saved_tensors
-    gradients = torch.ops.lambdanets.layer_backward(dy, *ctx.saved_tensors, *ctx.sizes)
+    saved = ctx.saved_tensors  # once: checkpoints refuse to give them again
+    _, weight, bias, _, position_bias, *_ = saved
+    gradients = torch.ops.lambdanets.layer_backward(dy, *saved, *ctx.sizes)
     dprojected, dweight, dbias, dtable, dposition_bias = gradients
     return (
         dprojected,

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lambdanets.kernels import operators, unavailable
+from lambdanets.kernels import is_transformed, operators, unavailable
 from lambdanets.ops.geometry import Geometry, Grid, past_rows, reachable
 from lambdanets.ops.masks import Allowed
 from lambdanets.ops.plans.problem import Cost, Problem
@@ -24,12 +24,14 @@ class Native:
         if problem.device.type != "cpu":
             return f"the kernels are for CPUs, and this is on {problem.device}"
         if problem.dtype not in (torch.float32, torch.float64):
-            return f"the kernels are for float32 and float64, and this is {problem.dtype}"
+            return f"the kernels are for float32 and float64, and this is {problem.dtype or 'more than one dtype'}"
         if problem.no_windows is not None:
             return problem.no_windows
         assert isinstance(problem.geometry, Grid)
         if len(problem.geometry.scope) > 2:
             return "the kernels are for maps of one or two axes"
+        if is_transformed():
+            return "the kernels have no rules for the transforms of torch.func"
         reason = unavailable()
         return None if reason is None else f"there are no kernels: {reason}"
 

@@ -44,7 +44,7 @@ class Problem:
     per_example: bool  # does that mask differ between examples too?
     trains: bool  # will there be a backward pass?
     device: torch.device
-    dtype: torch.dtype
+    dtype: torch.dtype | None  # of all tensors, None if they differ
 
     @classmethod
     def of(
@@ -59,7 +59,8 @@ class Problem:
         _, m, v, u = values.shape
         per_example = allowed.pairs is not None and allowed.pairs.shape[0] > 1
         trains = torch.is_grad_enabled() and any(t.requires_grad for t in (q, values, table))
-        return cls(b, n, m, h, k, v, u, geometry, allowed.pairs is not None, per_example, trains, q.device, q.dtype)
+        dtype = q.dtype if q.dtype == values.dtype == table.dtype else None
+        return cls(b, n, m, h, k, v, u, geometry, allowed.pairs is not None, per_example, trains, q.device, dtype)
 
     @property
     def no_windows(self) -> str | None:

@@ -1,0 +1,102 @@
+"""The parts of a ResNet: stems, bottlenecks, squeeze-and-excitation."""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lambdanets.models.middle import Conv2d, Middle, Place
+
+EXPANSION = 4
+
+# The paper's two, by the length of training that they belong to, and one for images of 8 to 64 pixels.
+Setup = Literal["90", "350", "small"]
+STEM_WIDTH = 64
+
+
+def conv_norm_act(d_in: int, d_out: int, side: int, stride: int = 1) -> nn.Sequential:
+    return nn.Sequential(Conv2d(d_in, d_out, side, stride), nn.BatchNorm2d(d_out), nn.ReLU(inplace=True))
+
+
+def make_stem(setup: Setup, in_chans: int) -> nn.Sequential:
+    """From an image to 64 channels, at a quarter of the resolution or, if small, at all of it."""
+    if setup == "small":
+        return conv_norm_act(in_chans, STEM_WIDTH, 3)
+    if setup == "90":
+        return nn.Sequential(conv_norm_act(in_chans, STEM_WIDTH, 7, 2), nn.MaxPool2d(3, 2, 1))
+    return nn.Sequential(
+        conv_norm_act(in_chans, STEM_WIDTH // 2, 3, 2),
+        conv_norm_act(STEM_WIDTH // 2, STEM_WIDTH // 2, 3),
+        conv_norm_act(STEM_WIDTH // 2, STEM_WIDTH, 3),
+        conv_norm_act(STEM_WIDTH, STEM_WIDTH, 3, 2),
+    )
+
+
+def make_shortcut(setup: Setup, d_in: int, d_out: int, stride: int) -> nn.Sequential:
+    """The projection beside the first block of a stage; ResNet-D averages before it strides."""
+    pooled = setup == "350" and stride > 1
+    pool = [nn.AvgPool2d(2, stride, ceil_mode=True, count_include_pad=False)] if pooled else []
+    projection = Conv2d(d_in, d_out, 1, 1 if pooled else stride)
+    return nn.Sequential(*pool, projection, nn.BatchNorm2d(d_out))
+
+
+class SqueezeExcitation(nn.Module):
+    """Channels weighed by what the whole map says: x sigmoid(W relu(V mean(x)))."""
+
+    def __init__(self, d: int, ratio: int) -> None:
+        super().__init__()
+        self.reduce = nn.Conv2d(d, d // ratio, 1)
+        self.expand = nn.Conv2d(d // ratio, d, 1)
+
+    def forward(self, x: Float[Tensor, "b d i j"]) -> Float[Tensor, "b d i j"]:
+        weights: Tensor = self.expand(self.reduce(x.mean((2, 3), keepdim=True)).relu())
+        return x * weights.sigmoid()
+
+
+class DropPath(nn.Module):
+    """While training, leaves the residual of an example out with probability `rate`, and scales those that stay."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Float[Tensor, "b ..."]) -> Float[Tensor, "b ..."]:
+        if not self.training or self.rate == 0.0:
+            return x
+        kept = torch.rand(x.shape[0], *[1] * (x.ndim - 1), device=x.device) >= self.rate
+        return x * kept.to(x.dtype) / (1.0 - self.rate)
+
+    def extra_repr(self) -> str:
+        return f"rate={self.rate}"
+
+
+class Bottleneck(nn.Module):
+    """1x1 to the width of its place, the middle layer, 1x1 to four times that, each normed; beside it a shortcut."""
+
+    def __init__(
+        self,
+        d_in: int,
+        place: Place,
+        middle: Middle,
+        *,
+        setup: Setup,
+        se_ratio: int | None = None,
+        drop_path: float = 0.0,
+    ) -> None:
+        super().__init__()
+        d_out = EXPANSION * place.width
+        self.reduce = conv_norm_act(d_in, place.width, 1)
+        self.middle = middle(place)
+        self.middle_norm = nn.Sequential(nn.BatchNorm2d(place.width), nn.ReLU(inplace=True))
+        last_norm = nn.BatchNorm2d(d_out)
+        nn.init.zeros_(last_norm.weight)  # every block begins as its shortcut
+        self.expand = nn.Sequential(Conv2d(place.width, d_out, 1), last_norm)
+        self.se = nn.Identity() if se_ratio is None else SqueezeExcitation(d_out, se_ratio)
+        self.drop_path = DropPath(drop_path)
+        self.shortcut = make_shortcut(setup, d_in, d_out, place.stride) if place.block == 0 else nn.Identity()
+
+    def forward(self, x: Float[Tensor, "b d i j"]) -> Float[Tensor, "b e s t"]:
+        y = self.expand(self.middle_norm(self.middle(self.reduce(x))))
+        sum_: Tensor = self.shortcut(x) + self.drop_path(self.se(y))
+        return sum_.relu()

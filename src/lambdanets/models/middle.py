@@ -1,0 +1,72 @@
+"""What stands in the middle of a bottleneck: a 3x3 convolution, a lambda layer, or any layer that is told its place.
+
+Middle: Place -> a module that takes maps (b, width, *size) to maps (b, width, *ceil(size / stride))
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from lambdanets.nn import LambdaLayer2d
+from lambdanets.nn.lambda_layers import Terms
+from lambdanets.nn.tables import RelationTable
+
+
+class Place(NamedTuple):
+    """Where in a network a layer stands."""
+
+    width: int  # channels, in and out
+    stride: int
+    size: tuple[int, int]  # of the map that comes in, at the network's image size
+    stage: int  # 0 is c2
+    block: int  # of its stage
+
+
+class Conv2d(nn.Conv2d):
+    """A convolution without bias that starts as in the ResNets: normal, scaled to its outputs."""
+
+    def __init__(self, d_in: int, d_out: int, side: int, stride: int = 1) -> None:
+        super().__init__(d_in, d_out, side, stride, side // 2, bias=False)
+
+    def reset_parameters(self) -> None:
+        nn.init.kaiming_normal_(self.weight, mode="fan_out", nonlinearity="relu")
+
+
+# Makes the layer for a place.
+Middle = Callable[[Place], nn.Module]
+
+
+def convolution(place: Place) -> nn.Module:
+    """The 3x3 convolution of a ResNet."""
+    return Conv2d(place.width, place.width, 3, place.stride)
+
+
+class Lambda:
+    """A lambda layer at the resolution that comes in; a stride is an average over 3x3 behind it.
+
+    With `share`, layers that see maps of the same size share their embeddings; one such object then serves one network.
+    """
+
+    def __init__(
+        self,
+        *,
+        k: int = 16,
+        h: int = 4,
+        u: int = 1,
+        scope: int | None = 23,
+        terms: Terms = "both",
+        share: bool = False,
+        **options: Any,
+    ) -> None:
+        self.options = {"k": k, "h": h, "u": u, "scope": scope, "terms": terms, **options}
+        self.tables: dict[tuple[int, int], RelationTable | None] | None = {} if share else None
+
+    def __call__(self, place: Place) -> nn.Module:
+        shared = None if self.tables is None else self.tables.get(place.size)
+        layer = LambdaLayer2d(place.width, size=place.size, table=shared, **self.options)
+        if self.tables is not None:
+            self.tables.setdefault(place.size, layer.table)
+        if place.stride == 1:
+            return layer
+        return nn.Sequential(layer, nn.AvgPool2d(3, place.stride, 1, count_include_pad=False))

@@ -1,0 +1,182 @@
+"""ResNets whose bottlenecks have any layer in the middle: convolutional, LambdaResNets, hybrids.
+
+A placement has one character for each stage c2 to c5: C all convolutions, L all lambda layers, a digit N that many
+lambda layers spread evenly over a stage of convolutions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from lambdanets.models.blocks import EXPANSION, STEM_WIDTH, Bottleneck, Setup, make_stem
+from lambdanets.models.middle import Lambda, Middle, Place, convolution
+from lambdanets.nn import LambdaLayer2d
+from lambdanets.nn.lambda_layers import Terms
+from lambdanets.nn.tables import RelativeTable
+
+WIDTHS = (64, 128, 256, 512)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResNetConfig:
+    """Everything that determines a network; `create_model` changes these fields."""
+
+    blocks: tuple[int, int, int, int]  # of c2, c3, c4, c5
+    placement: str = "CCCC"
+    setup: Setup = "90"
+    image_size: int = 224  # the maps at which embeddings are cut; other sizes run too
+    num_classes: int = 1000  # 0 for none: the network then answers with pooled features
+    in_chans: int = 3
+    k: int = 16
+    h: int = 4
+    u: int = 1
+    scope: int | str | None = "auto"  # 23, or 7 when u > 1; None is global
+    terms: Terms = "both"
+    share_tables: bool = False  # among the layers that see maps of one size
+    se: bool = False  # squeeze-and-excitation: everywhere, or beside lambda layers in the c2 and c3 that have none
+    se_ratio: int = 4
+    drop_path: float = 0.0  # of the last block; it grows with depth
+    dropout: float = 0.0  # before the classifier
+
+    def __post_init__(self) -> None:
+        if len(self.placement) != 4 or any(c not in "CL0123456789" for c in self.placement):
+            raise ValueError(
+                f"placement has one of C, L or a digit for each of the four stages, got placement={self.placement!r}"
+            )
+        for stage, (character, blocks) in enumerate(zip(self.placement, self.blocks, strict=True)):
+            if character.isdigit() and int(character) > blocks:
+                raise ValueError(
+                    f"stage c{stage + 2} has {blocks} blocks, got placement={self.placement!r} with {character} of them"
+                )
+        if self.setup not in ("90", "350", "small"):
+            raise ValueError(f'setup must be "90", "350" or "small", got setup={self.setup!r}')
+
+    @property
+    def lambda_scope(self) -> int | None:
+        if self.scope == "auto":
+            return 23 if self.u == 1 else 7
+        assert not isinstance(self.scope, str)
+        return self.scope
+
+    def is_lambda(self, stage: int, block: int) -> bool:
+        """Does a block have a lambda layer? N of B stand at blocks floor((j + 1) B / N) - 1.
+
+        >>> hybrid = ResNetConfig(blocks=(3, 8, 36, 3), placement="CC6L")
+        >>> [block for block in range(36) if hybrid.is_lambda(2, block)]
+        [5, 11, 17, 23, 29, 35]
+        """
+        character, blocks = self.placement[stage], self.blocks[stage]
+        if not character.isdigit():
+            return character == "L"
+        n = int(character)
+        return block in {(j + 1) * blocks // n - 1 for j in range(n)}
+
+    def has_se(self, stage: int, block: int) -> bool:
+        hybrid = any(c not in "C0" for c in self.placement)
+        return self.se and not (hybrid and (stage > 1 or self.is_lambda(stage, block)))
+
+
+class Feature(dict[str, int]):
+    """What detectors ask about a feature map: `num_chs` and `reduction`, as timm names them."""
+
+
+class ResNet(nn.Module):
+    """A classifier of images, or of its feature maps c2 to c5 a backbone.
+
+    >>> from lambdanets import create_model
+    >>> model = create_model("lambda_resnet26", image_size=64, num_classes=10).eval()
+    >>> model(torch.randn(2, 3, 64, 64)).shape
+    torch.Size([2, 10])
+    >>> [tuple(c.shape[1:]) for c in model.feature_maps(torch.randn(2, 3, 64, 64))]
+    [(256, 16, 16), (512, 8, 8), (1024, 4, 4), (2048, 2, 2)]
+    """
+
+    def __init__(self, config: ResNetConfig, *, middle: Middle | None = None) -> None:
+        """`middle` makes the layers of the blocks that are marked L; lambda layers by default."""
+        super().__init__()
+        self.config = config
+        self.stem = make_stem(config.setup, config.in_chans)
+        lambdas: Middle = middle or Lambda(
+            k=config.k, h=config.h, u=config.u, scope=config.lambda_scope, terms=config.terms, share=config.share_tables
+        )
+        size, reduction, d = config.image_size, 1, STEM_WIDTH
+        if config.setup != "small":
+            size, reduction = half(half(size)), 4
+        total, built = sum(config.blocks), 0
+        self.stages = nn.ModuleList()
+        self.feature_info: list[Feature] = []
+        for stage, (blocks, width) in enumerate(zip(config.blocks, WIDTHS, strict=True)):
+            made = []
+            for block in range(blocks):
+                stride = 2 if stage > 0 and block == 0 else 1
+                place = Place(width, stride, (size, size), stage, block)
+                made.append(
+                    Bottleneck(
+                        d,
+                        place,
+                        lambdas if config.is_lambda(stage, block) else convolution,
+                        setup=config.setup,
+                        se_ratio=config.se_ratio if config.has_se(stage, block) else None,
+                        drop_path=config.drop_path * built / max(total - 1, 1),
+                    )
+                )
+                built += 1
+                size, reduction, d = half(size) if stride == 2 else size, reduction * stride, EXPANSION * width
+            self.stages.append(nn.Sequential(*made))
+            self.feature_info.append(Feature(num_chs=d, reduction=reduction))
+        self.num_features = d
+        self.dropout = nn.Dropout(config.dropout)
+        self.checkpointing = False
+        self.reset_classifier(config.num_classes)
+
+    def feature_maps(self, x: Float[Tensor, "b c i j"]) -> list[Float[Tensor, "b _ _ _"]]:
+        """c2 to c5."""
+        x = self.stem(x)
+        maps = []
+        for stage in self.stages:
+            assert isinstance(stage, nn.Sequential)
+            for block in stage:
+                x = checkpoint(block, x, use_reentrant=False) if self.checkpointing and self.training else block(x)
+            maps.append(x)
+        return maps
+
+    def forward(self, x: Float[Tensor, "b c i j"]) -> Float[Tensor, "b _"]:
+        y: Tensor = self.classifier(self.dropout(self.feature_maps(x)[-1].mean((2, 3))))
+        return y
+
+    def reset_classifier(self, num_classes: int) -> None:
+        """A new head for so many classes; none for 0."""
+        self.config = replace(self.config, num_classes=num_classes)
+        self.classifier = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """Keep only the inputs of blocks while training, and compute the rest again in the backward pass."""
+        self.checkpointing = enable
+
+    def resize(self, image_size: int) -> None:
+        """Fit the embeddings to images of another size; make the optimiser afterwards."""
+        like = ResNet.on_meta(replace(self.config, image_size=image_size))
+        for (_, layer), (_, other) in zip(lambda_layers(self), lambda_layers(like), strict=True):
+            if isinstance(other.table, RelativeTable) and other.table.size is not None:
+                layer.resize(other.table.size)
+        self.config = like.config
+
+    @classmethod
+    def on_meta(cls, config: ResNetConfig, **options: Any) -> "ResNet":
+        """The network without memory: what it would have, not what it holds."""
+        with torch.device("meta"):
+            return cls(config, **options)
+
+
+def half(size: int) -> int:
+    """Of a map, behind a stride of 2."""
+    return (size + 1) // 2
+
+
+def lambda_layers(model: nn.Module) -> Sequence[tuple[str, LambdaLayer2d]]:
+    return [(name, module) for name, module in model.named_modules() if isinstance(module, LambdaLayer2d)]

@@ -1,0 +1,166 @@
+"""ResNets and LambdaResNets: counted as the paper counts them, built by name, run on any size."""
+
+import pytest
+import torch
+
+from lambdanets import create_model, list_models
+from lambdanets.models import ResNet, ResNetConfig, convolution
+from lambdanets.models.registry import MODELS
+from lambdanets.nn import LambdaLayer2d
+
+# Millions of trainable parameters, by the rules that fit the published tables.
+COUNTS = [
+    (25.557, "resnet50", {}),
+    (14.984, "lambda_resnet50", {}),
+    (16.040, "lambda_resnet50", {"u": 4}),
+    (16.040, "lambda_resnet50", {"k": 8, "h": 8, "u": 8}),
+    (15.412, "lambda_resnet50", {"k": 32}),
+    (14.663, "lambda_resnet50", {"k": 4}),
+    (25.491, "lambda_resnet50", {"placement": "LCCC"}),
+    (24.993, "lambda_resnet50", {"placement": "LLCC"}),
+    (18.814, "lambda_resnet50", {"placement": "CCCL"}),
+    (44.605, "resnet101", {"setup": "350"}),
+    (63.619, "resnet101", {"setup": "350", "se": True}),
+    (36.855, "lambda_resnet101", {}),
+    (35.068, "lambda_resnet152", {"placement": "CCLL"}),
+]
+
+
+@pytest.mark.parametrize(("millions", "name", "changes"), COUNTS)
+def test_parameters(millions, name, changes):
+    with torch.device("meta"):
+        model = create_model(name, **changes)
+    assert round(sum(p.numel() for p in model.parameters()) / 1e6, 3) == millions
+
+
+def small(name, **changes):
+    """At the smallest size that has a map in every stage, one or two blocks to a stage."""
+    row = MODELS[name]
+    blocks = tuple(min(n, 1 + (stage == 2)) for stage, n in enumerate(row.blocks))
+    placement = "".join("1" if c.isdigit() else c for c in row.placement)
+    sizes = {"num_classes": 7, "image_size": 8 if row.setup == "small" else 37, "blocks": blocks}
+    return create_model(name, **{**sizes, "placement": placement, **changes})
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_every_model_trains(name):
+    model = small(name)
+    for module in model.modules():  # what begins at zero would stop gradients
+        if isinstance(module, torch.nn.BatchNorm2d):
+            torch.nn.init.ones_(module.weight)
+    side = model.config.image_size
+    for x in (torch.randn(2, 3, side, side), torch.randn(3, 3, side + 6, side - 1)):
+        y = model(x)
+        assert y.shape == (len(x), 7)
+        assert y.isfinite().all()
+    y.square().sum().backward()
+    for parameter_name, parameter in model.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert parameter.grad.isfinite().all(), parameter_name
+        assert parameter.grad.abs().sum() > 0, parameter_name
+    assert model.eval()(x).isfinite().all()
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_state_is_all_there_is(name):
+    model, other = small(name), small(name)
+    model(torch.randn(2, 3, 40, 40))
+    other.load_state_dict(model.state_dict())
+    x = torch.randn(2, 3, 40, 40)
+    assert torch.equal(model.eval()(x), other.eval()(x))
+
+
+def test_builds_without_memory():
+    for name in list_models():
+        with torch.device("meta"):
+            model = create_model(name)
+        assert all(t.is_meta for t in model.state_dict().values())
+
+
+@pytest.mark.parametrize("setup", ["90", "350", "small"])
+def test_feature_maps_are_what_is_said_of_them(setup):
+    model = small("lambda_resnet50", setup=setup, image_size=64)
+    maps = model.feature_maps(torch.randn(1, 3, 64, 96))
+    assert [(c.shape[1], c.shape[2], c.shape[3]) for c in maps] == [
+        (info["num_chs"], 64 // info["reduction"], 96 // info["reduction"]) for info in model.feature_info
+    ]
+
+
+def test_hybrids_spread_lambda_layers_evenly():
+    model = ResNet.on_meta(MODELS["lambda_resnet101"])
+    lambdas = [[isinstance(b.middle, LambdaLayer2d | torch.nn.Sequential) for b in stage] for stage in model.stages]
+    assert [sum(stage) for stage in lambdas] == [0, 0, 3, 3]
+    assert [i for i, is_lambda in enumerate(lambdas[2]) if is_lambda] == [6, 14, 22]
+
+
+def test_any_layer_can_stand_in_the_middle():
+    places = []
+
+    def middle(place):
+        places.append(place)
+        return convolution(place)
+
+    model = small("lambda_resnet50", middle=middle)
+    assert model(torch.randn(2, 3, 37, 37)).shape == (2, 7)
+    assert [(p.width, p.stride, p.size[0], p.stage, p.block) for p in places] == [
+        (64, 1, 10, 0, 0),
+        (128, 2, 10, 1, 0),
+        (256, 2, 5, 2, 0),
+        (256, 1, 3, 2, 1),
+        (512, 2, 3, 3, 0),
+    ]
+
+
+def test_checkpointing_changes_nothing_but_memory():
+    model = small("lambda_resnet50").double()
+    x = torch.randn(2, 3, 37, 37, dtype=torch.float64)
+    gradients = []
+    for enabled in (False, True):
+        model.set_grad_checkpointing(enabled)
+        gradients.append(torch.autograd.grad(model(x).square().sum(), list(model.parameters())))
+    for plain, again in zip(*gradients, strict=True):
+        torch.testing.assert_close(plain, again)
+
+
+def test_resize_follows_the_image():
+    model = small("lambda_resnet50", image_size=64)
+    weights = {
+        name: layer.table.weight.shape for name, layer in model.named_modules() if isinstance(layer, LambdaLayer2d)
+    }
+    model.resize(128)
+    like = small("lambda_resnet50", image_size=128)
+    assert {k: v.shape for k, v in model.state_dict().items()} == {k: v.shape for k, v in like.state_dict().items()}
+    assert any(layer.table.weight.shape != weights[n] for n, layer in model.named_modules() if n in weights)
+    assert model(torch.randn(2, 3, 128, 128)).shape == (2, 7)
+
+
+def test_shared_tables():
+    model = small("lambda_resnet50", share_tables=True, blocks=(2, 2, 2, 2), image_size=64)
+    tables = {id(layer.table) for layer in model.modules() if isinstance(layer, LambdaLayer2d)}
+    assert len(tables) == 4  # 16 x 16, 8 x 8, 4 x 4, 2 x 2
+
+
+def test_a_new_classifier():
+    model = small("resnet26")
+    model.reset_classifier(3)
+    assert model(torch.randn(2, 3, 37, 37)).shape == (2, 3)
+    model.reset_classifier(0)
+    assert model(torch.randn(2, 3, 37, 37)).shape == (2, 2048)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"placement": "CCL"}, "placement='CCL'"),
+        ({"placement": "CCXL"}, "placement='CCXL'"),
+        ({"placement": "CC7L"}, "c4 has 6 blocks"),
+        ({"setup": "91"}, "setup='91'"),
+        ({"scopes": 7}, "nothing is called scopes"),
+    ],
+)
+def test_mistakes_are_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        create_model("resnet50", **changes)
+    with pytest.raises(ValueError, match="there is no model 'resnet51'; there are resnet26"):
+        create_model("resnet51")
+    assert ResNetConfig(blocks=(1, 1, 1, 1)).placement == "CCCC"
