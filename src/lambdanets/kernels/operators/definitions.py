@@ -22,6 +22,7 @@ def describe(
     grid: Sequence[Any],
     *,
     y: Tensor,
+    content: Tensor | None = None,
     dq: Tensor | None = None,
     dvalues: Tensor | None = None,
     keys: Tensor | None = None,
@@ -35,9 +36,15 @@ def describe(
     b, _, h, k = q.shape
     v, u = values.shape[2:]
     queries, context, scope = (math.prod(axis) for axis in grid[:3])
-    fits = {"q": (b, queries, h, k), "values": (b, context, v, u), "table": (scope, k, u), "y": (b, queries, h, v)}
-    for (name, shape), t in zip(fits.items(), (q, values, table, y), strict=True):
-        if tuple(t.shape) != shape:
+    fits = {
+        "q": (b, queries, h, k),
+        "values": (b, context, v, u),
+        "table": (scope, k, u),
+        "y": (b, queries, h, v),
+        "content": (b, k, v),
+    }
+    for (name, shape), t in zip(fits.items(), (q, values, table, y, content), strict=True):
+        if t is not None and tuple(t.shape) != shape:
             raise ValueError(f"lambdanets: {name} must be {shape} here, got {tuple(t.shape)}")
     two, four = ctypes.c_int64 * 2, ctypes.c_int64 * 4
     strides = (four() if t is None else four(*t.stride()) for t in (q, dq, values, dvalues, y, keys, dkeys))

@@ -23,7 +23,7 @@ definitions.define(f"position_backward(Tensor dy, {TENSORS}, {GRID}) -> (Tensor,
 def position(q: Tensor, values: Tensor, table: Tensor, content: Tensor | None, *grid: Any) -> Tensor:
     y = q.new_empty(*q.shape[:3], values.shape[2])
     content = None if content is None else content.contiguous()
-    call("forward", [describe(q, values, table, grid, y=y)], q, values, table.contiguous(), content, y)
+    call("forward", [describe(q, values, table, grid, y=y, content=content)], q, values, table.contiguous(), content, y)
     return y
 
 
@@ -35,7 +35,7 @@ def position_backward(
     dtable = torch.empty_like(table, memory_format=torch.contiguous_format)
     content = None if content is None else content.contiguous()
     dcontent = None if content is None else torch.empty_like(content)
-    problem = describe(q, values, table, grid, y=dy, dq=dq, dvalues=dvalues)
+    problem = describe(q, values, table, grid, y=dy, content=content, dq=dq, dvalues=dvalues)
     call("backward", [problem], q, values, table.contiguous(), content, dy, dq, dvalues, dtable, dcontent)
     return dq, dvalues, dtable, dtable.new_empty(0) if dcontent is None else dcontent
 
