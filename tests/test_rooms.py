@@ -13,6 +13,7 @@ MAY_IMPORT = {
     "ops": {"kernels"},
     "nn": {"ops", "kernels"},
     "models": {"nn", "ops"},
+    "cost": {"models", "nn", "ops"},
     "bench": {"models", "nn", "ops", "kernels"},
     "cli": {"bench", "models", "nn", "ops", "kernels"},
 }

@@ -5,14 +5,13 @@ import json
 import pytest
 import torch
 
-from lambdanets.bench import limit, models, plans
+from lambdanets.bench import limit, plans
 from lambdanets.bench.layers import peak
 from lambdanets.bench.memory import RESET_PEAK
 from lambdanets.bench.peers import CONTESTANTS, Shape, absent, build, field
 from lambdanets.bench.timing import TURN, best_times
 from lambdanets.cli.main import main
 from lambdanets.kernels import unavailable
-from lambdanets.nn import LambdaLayer2d
 from lambdanets.ops.geometry import Grid, relative_index
 
 needs_kernels = pytest.mark.skipif(unavailable() is not None, reason="there are no kernels")
@@ -101,16 +100,14 @@ def test_a_limit_without_kernels_is_one_sentence(capsys, monkeypatch):
     )
 
 
-def test_a_lambda_resnet_has_a_layer_in_every_bottleneck():
+def test_models_are_compared_with_torchvisions(tmp_path, capsys):
     pytest.importorskip("torchvision")
-    network = models.lambda_resnet50()
-    layers = [module for module in network.modules() if isinstance(module, LambdaLayer2d)]
-    assert len(layers) == 3 + 4 + 6 + 3
-    assert sum(layer.stride == (2, 2) for layer in layers) == 3
-    kernels = {m.kernel_size for m in network.modules() if isinstance(m, torch.nn.Conv2d)}
-    assert kernels == {(7, 7), (1, 1)}
-    with torch.no_grad():
-        assert network.eval()(torch.randn(1, 3, 64, 64)).shape == (1, 1000)
+    report = measure(tmp_path, "models")
+    for row in report["rows"]:
+        assert row["over_resnet50"].keys() == {"lambda_resnet50", "CCLL"}
+        for name, ratio in row["over_resnet50"].items():
+            assert ratio == pytest.approx(row["ms"][name] / row["ms"]["resnet50"])
+    assert "CCLL / resnet50" in capsys.readouterr().out
 
 
 def test_an_absent_peer_is_left_out_with_the_reason(monkeypatch):

@@ -84,11 +84,11 @@ def plans(rows: list[Row]) -> list[Table | str]:
 
 def models(rows: list[Row]) -> list[Table | str]:
     names = list(rows[0]["ms"])
-    shown = table("ms per batch", "images", "pass", *names, "lambda / convolution")
+    shown = table("ms per batch", "images", "pass", *names, *(f"{name} / {names[0]}" for name in names[1:]))
     for row in rows:
         times = (number(row["ms"][name], 1) for name in names)
         images = f"{row['b']} of {row['side']} x {row['side']}"
-        shown.add_row(images, row["pass"], *times, number(row["lambda_over_convolution"]))
+        shown.add_row(images, row["pass"], *times, *(number(row["over_resnet50"][name]) for name in names[1:]))
     return [shown]
 
 

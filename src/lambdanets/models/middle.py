@@ -42,6 +42,13 @@ def convolution(place: Place) -> nn.Module:
     return Conv2d(place.width, place.width, 3, place.stride)
 
 
+class StridedLambda(nn.Sequential):
+    """A lambda layer at full resolution, and an average over 3x3 that strides; what hangs over the edge is left out."""
+
+    def __init__(self, layer: LambdaLayer2d, stride: int) -> None:
+        super().__init__(layer, nn.AvgPool2d(3, stride, 1, count_include_pad=False))
+
+
 class Lambda:
     """A lambda layer at the resolution that comes in; a stride is an average over 3x3 behind it.
 
@@ -67,6 +74,4 @@ class Lambda:
         layer = LambdaLayer2d(place.width, size=place.size, table=shared, **self.options)
         if self.tables is not None:
             self.tables.setdefault(place.size, layer.table)
-        if place.stride == 1:
-            return layer
-        return nn.Sequential(layer, nn.AvgPool2d(3, place.stride, 1, count_include_pad=False))
+        return layer if place.stride == 1 else StridedLambda(layer, place.stride)

@@ -1,0 +1,73 @@
+"""Parameters and FLOPs of every layer of a network, from one pass without numbers."""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lambdanets.cost.multiplies import multiply_adds
+from lambdanets.nn.lambda_layers import LambdaLayer
+
+
+class Count(NamedTuple):
+    """Of one module alone, without its children."""
+
+    name: str
+    kind: str
+    parameters: int  # trainable ones; what several modules share counts with the first
+    multiply_adds: int
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.multiply_adds
+
+
+def count(model: nn.Module, shape: Sequence[int]) -> list[Count]:
+    """Every module that has parameters or multiplies, on an input of `shape`, in the order in which they are defined.
+
+    >>> from lambdanets import create_model
+    >>> parameters, flops = totals(count(create_model("lambda_resnet26_small"), (1, 3, 32, 32)))
+    >>> f"{parameters / 1e6:.1f} M, {flops / 1e9:.2f} G"
+    '8.1 M, 2.32 G'
+    """
+    shadow = without_memory(model).eval()
+    work: dict[nn.Module, int] = {}
+    handles = []
+    inside: set[nn.Module] = set()
+    for module in shadow.modules():
+        if isinstance(module, LambdaLayer):
+            inside.update(set(module.modules()) - {module})
+
+        def watch(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+            if isinstance(output, Tensor) and module not in inside:
+                work[module] = work.get(module, 0) + multiply_adds(module, inputs[0].shape, output.shape)
+
+        handles.append(module.register_forward_hook(watch))
+    with torch.no_grad():
+        shadow(torch.empty(*shape, device="meta"))
+    for handle in handles:
+        handle.remove()
+    seen: set[int] = set()
+    counts = []
+    for name, module in shadow.named_modules():
+        own = [p for p in module.parameters(recurse=False) if p.requires_grad and id(p) not in seen]
+        seen.update(map(id, own))
+        entry = Count(name, type(module).__name__, sum(p.numel() for p in own), work.get(module, 0))
+        if entry.parameters or entry.multiply_adds:
+            counts.append(entry)
+    return counts
+
+
+def without_memory(model: nn.Module) -> nn.Module:
+    """A copy whose tensors have shapes and no numbers."""
+    memo: dict[int, Any] = {id(t): torch.empty_like(t, device="meta") for t in model.buffers()}
+    for p in model.parameters():
+        memo[id(p)] = nn.Parameter(torch.empty_like(p, device="meta"), p.requires_grad)
+    return deepcopy(model, memo)
+
+
+def totals(counts: Sequence[Count]) -> tuple[int, int]:
+    """Parameters and FLOPs of all together."""
+    return sum(c.parameters for c in counts), sum(c.flops for c in counts)

@@ -1,0 +1,52 @@
+"""Multiply-adds of one layer, by the paper's rules.
+
+Convolutions, linear maps and lambda layers count, and the average pool that gives a lambda layer its stride. Batch
+norms, activations, softmax, other pools and additions do not. A position lambda is made of as many context positions
+as its window or the map has, whichever is less: borders are not subtracted.
+"""
+
+import math
+from functools import singledispatch
+
+from torch import Size, nn
+
+from lambdanets.models.middle import StridedLambda
+from lambdanets.nn.lambda_layers import LambdaLayer
+from lambdanets.nn.tables import RelativeTable
+
+
+@singledispatch
+def multiply_adds(module: nn.Module, x: Size, y: Size) -> int:
+    """Of a call that took a tensor of shape x to one of shape y; those of its children are their own."""
+    return 0
+
+
+@multiply_adds.register
+def _(module: nn.Linear, x: Size, y: Size) -> int:
+    return math.prod(y) * module.in_features
+
+
+@multiply_adds.register(nn.Conv1d)
+@multiply_adds.register(nn.Conv2d)
+@multiply_adds.register(nn.Conv3d)
+def _(module: nn.Conv2d, x: Size, y: Size) -> int:
+    return math.prod(y) * module.in_channels // module.groups * math.prod(module.kernel_size)
+
+
+@multiply_adds.register
+def _(module: StridedLambda, x: Size, y: Size) -> int:
+    return 9 * math.prod(y)  # the average; the layer inside counts itself
+
+
+@multiply_adds.register
+def _(module: LambdaLayer, x: Size, y: Size) -> int:
+    """On its own context. The projections are its children, but count here: the layer may take them as one product."""
+    b, m, n = x[0], math.prod(x[2:]), math.prod(y[2:])
+    k, h, u, v = module.k, module.h, module.u, module.v
+    total = n * module.d_in * h * k + m * module.d_context * v * u
+    if module.key is not None:
+        total += m * module.d_context * k * u + m * k * v * u + n * h * k * v
+    if module.table is not None:
+        window = module.table.weight.shape[0] if isinstance(module.table, RelativeTable) else m
+        total += n * min(window, m) * k * v * u + n * h * k * v
+    return b * total

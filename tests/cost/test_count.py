@@ -1,0 +1,49 @@
+"""FLOPs are those of the paper's tables, counted on networks without memory."""
+
+import pytest
+import torch
+
+from lambdanets import LambdaLayer1d, create_model
+from lambdanets.cost import count, totals
+
+# Billions, LambdaResNet-50 at 224 by the rules that fit the published tables.
+FLOPS = [
+    (5.024, {"terms": "content"}),
+    (11.889, {"terms": "position"}),
+    (12.026, {}),
+    (5.714, {"placement": "CLLL", "scope": 3}),
+    (10.012, {"placement": "CLLL"}),
+    (19.408, {"placement": "CLLL", "scope": None}),
+]
+
+
+@pytest.mark.parametrize(("billions", "changes"), FLOPS)
+def test_flops(billions, changes):
+    with torch.device("meta"):
+        model = create_model("lambda_resnet50", **changes)
+    _, flops = totals(count(model, (1, 3, 224, 224)))
+    assert round(flops / 1e9, 3) == billions
+
+
+def test_parameters_are_all_there_once():
+    model = create_model("lambda_resnet26_small", share_tables=True)
+    model.classifier.bias.requires_grad_(False)
+    parameters, _ = totals(count(model, (1, 3, 32, 32)))
+    assert parameters == sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+def test_the_network_is_left_alone():
+    model = create_model("resnet14_small")
+    before = {name: t.clone() for name, t in model.state_dict().items()}
+    count(model, (2, 3, 16, 16))
+    assert model.training
+    assert all(torch.equal(t, before[name]) for name, t in model.state_dict().items())
+    assert not any(m._forward_hooks for m in model.modules())
+
+
+def test_a_layer_alone():
+    layer = LambdaLayer1d(8, k=2, h=2, u=3, scope=5)
+    (_, flops), n, v = totals(count(layer, (7, 8, 11))), 11, 4
+    projections = n * 8 * (2 * 2 + 2 * 3 + v * 3)
+    content, position = n * 2 * v * 3, n * 5 * 2 * v * 3
+    assert flops == 2 * 7 * (projections + content + position + 2 * n * 2 * 2 * v)
