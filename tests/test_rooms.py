@@ -15,7 +15,8 @@ MAY_IMPORT = {
     "models": {"nn", "ops"},
     "cost": {"models", "nn", "ops"},
     "bench": {"models", "nn", "ops", "kernels"},
-    "cli": {"bench", "models", "nn", "ops", "kernels"},
+    "paper": {"bench", "cost", "models", "nn", "ops"},
+    "cli": {"paper", "bench", "cost", "models", "nn", "ops", "kernels"},
 }
 
 

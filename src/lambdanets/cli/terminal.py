@@ -18,10 +18,14 @@ def wide_console() -> Console:
     return console
 
 
+def progress_console() -> Console:
+    """On stderr, and gone afterwards: the table alone is the output."""
+    return Console(stderr=True)
+
+
 def run_jobs(jobs: Sequence[Job]) -> list[Row]:
     columns = (BarColumn(), TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-    # On stderr and gone afterwards: the table alone is the output.
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=progress_console(), transient=True) as bar:
         task = bar.add_task("", total=sum(job.steps for job in jobs))
 
         def track(items: Iterable[Any]) -> Iterator[Any]:
