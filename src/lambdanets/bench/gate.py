@@ -39,25 +39,7 @@ def check(layer: LambdaLayer2d, x: Tensor, looks: int = 7) -> float:
         state[name].requires_grad_()
     exact_leaf = x.detach().double().requires_grad_()
     tokens = exact_leaf.flatten(2).transpose(1, 2)
-    exact = reference.lambda_layer(
-        tokens[:, at],
-        tokens,
-        state,
-        size=(looks,),
-        context_size=(height * width,),
-        k=layer.k,
-        h=layer.h,
-        u=layer.u,
-        scope=None,
-        stride=(1,),
-        dilation=(1,),
-        terms="both",
-        key_norm="softmax",
-        norm="batch",
-        causal=False,
-        relation=window_rows(height, width, layer, at),
-        training=False,
-    )
+    exact = oracle(layer, tokens[:, at], tokens, state, window_rows(height, width, layer, at), training=False)
     exact_gradients = torch.autograd.grad(exact, [exact_leaf, *(state[name] for name in names)], cotangent.double())
     layer.train(was_training)
 
@@ -86,13 +68,22 @@ def check_training(layer: LambdaLayer2d, x: Tensor) -> float:
     exact_leaf = x.detach().double().requires_grad_()
     tokens, (height, width) = exact_leaf.flatten(2).transpose(1, 2), x.shape[2:]
     at = torch.arange(height * width)
-    rows = window_rows(height, width, layer, at)
-    exact = reference.lambda_layer(
-        tokens,
-        tokens,
+    exact = oracle(layer, tokens, tokens, state, window_rows(height, width, layer, at), training=True)
+    exact = exact.transpose(1, 2).unflatten(2, (height, width))
+    exact_gradients = torch.autograd.grad(exact, [exact_leaf, *(state[name] for name in names)], cotangent.double())
+    return refuse_if_wrong(layer, (height, width), [ours, *our_gradients], [exact, *exact_gradients])
+
+
+def oracle(
+    layer: LambdaLayer2d, x: Tensor, context: Tensor, state: Mapping[str, Tensor], rows: Tensor, *, training: bool
+) -> Tensor:
+    """The layer's answer to the queries of x, with `rows` of its table spelt out as a relation."""
+    return reference.lambda_layer(
+        x,
+        context,
         state,
-        size=(len(at),),
-        context_size=(len(at),),
+        size=(x.shape[1],),
+        context_size=(context.shape[1],),
         k=layer.k,
         h=layer.h,
         u=layer.u,
@@ -104,11 +95,8 @@ def check_training(layer: LambdaLayer2d, x: Tensor) -> float:
         norm="batch",
         causal=False,
         relation=rows,
-        training=True,
+        training=training,
     )
-    exact = exact.transpose(1, 2).unflatten(2, (height, width))
-    exact_gradients = torch.autograd.grad(exact, [exact_leaf, *(state[name] for name in names)], cotangent.double())
-    return refuse_if_wrong(layer, (height, width), [ours, *our_gradients], [exact, *exact_gradients])
 
 
 def refuse_if_wrong(

@@ -21,7 +21,7 @@ QUICK_RESOLUTIONS = ((14, 32), (7, 64))
 class Settings:
     rounds: int = 15
     format: Format = "contiguous"
-    memory: Literal["none", "largest", "all"] = "largest"
+    memory: Literal["none", "largest", "all"] = "all"
     quick: bool = False
 
 

@@ -46,7 +46,7 @@ def add_parser(commands: Subparsers) -> None:
     each["layers"].add_argument(
         "--memory",
         choices=("none", "largest", "all"),
-        help="maps whose peak memory in training is measured: by default the largest, none with --quick",
+        help="maps whose peak memory in training is measured: by default all, none with --quick",
     )
     each["plans"].add_argument(
         "--patience", type=seconds, default=3.0, metavar="S", help="try plans predicted to take less seconds"
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace, benchmark: str) -> None:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     if benchmark == "layers":
-        options.memory = options.memory or ("none" if options.quick else "largest")
+        options.memory = options.memory or ("none" if options.quick else "all")
         for name, reason in absent().items():
             print(f"without {name}: {reason}")
     module = import_module(f"lambdanets.bench.{benchmark}")

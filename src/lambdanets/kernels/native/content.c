@@ -39,27 +39,23 @@ static content read_content(const lambda_problem *p, const real *keys, const rea
 }
 
 /* Positions [at, at + n) of an example as [u][POSITIONS][padded], zeros in the padding. */
-static void read_keys(const content *t, int64_t example, int64_t at, int64_t n, real *to) {
-    const lambda_problem *p = t->p;
-    for (int64_t u = 0; u < p->u; u++)
+static void read_positions(const content *t, const real *from, const int64_t *strides, int64_t depth, int64_t padded,
+                           const real *norms, int64_t example, int64_t at, int64_t n, real *to) {
+    for (int64_t u = 0; u < t->p->u; u++)
         for (int64_t z = 0; z < n; z++) {
-            const real *f = t->keys + example * p->keys[0] + (at + z) * p->keys[1] + u * p->keys[3];
-            real *o = to + (u * POSITIONS + z) * t->kp;
-            copy_row(o, f, p->k, p->keys[2]);
-            for (int64_t k = p->k; k < t->kp; k++) o[k] = 0;
+            real *o = to + (u * POSITIONS + z) * padded;
+            copy_row(o, from + example * strides[0] + (at + z) * strides[1] + u * strides[3], depth, strides[2]);
+            normalise_row(o, depth, value_norm(t->p, norms, u));
+            for (int64_t c = depth; c < padded; c++) o[c] = 0;
         }
 }
 
+static void read_keys(const content *t, int64_t example, int64_t at, int64_t n, real *to) {
+    read_positions(t, t->keys, t->p->keys, t->p->k, t->kp, NULL, example, at, n, to);
+}
+
 static void read_values(const content *t, int64_t example, int64_t at, int64_t n, real *to) {
-    const lambda_problem *p = t->p;
-    for (int64_t u = 0; u < p->u; u++)
-        for (int64_t z = 0; z < n; z++) {
-            const real *f = t->values + example * p->values[0] + (at + z) * p->values[1] + u * p->values[3];
-            real *o = to + (u * POSITIONS + z) * t->vp;
-            copy_row(o, f, p->v, p->values[2]);
-            normalise_row(o, p->v, value_norm(p, t->norms, u));
-            for (int64_t v = p->v; v < t->vp; v++) o[v] = 0;
-        }
+    read_positions(t, t->values, t->p->values, t->p->v, t->vp, t->norms, example, at, n, to);
 }
 
 /* Keys of n positions, as read, become exponentials below the peaks [u][kp]. */
