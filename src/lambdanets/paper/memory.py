@@ -25,5 +25,5 @@ MEMORY = {
     "axial self-attention": _gib(BATCH_TIMES_HEADS * 2 * _over_blocks(1.5)),
     "lambda": _gib(16 * _over_blocks(2.0)),
     "lambda k=8": _gib(8 * _over_blocks(2.0)),
-    "lambda, shared embeddings": _gib(16 * sum(n**2 for n in POSITIONS)),
+    "lambda, shared embeddings": _gib(16 * math.fsum(n**2 for n in POSITIONS)),
 }
