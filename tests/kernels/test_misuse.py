@@ -8,7 +8,6 @@ from lambdanets import LambdaLayer2d
 from lambdanets.kernels import unavailable
 from lambdanets.kernels.operators import layer as layer_operator
 from lambdanets.kernels.operators import position_term as operator
-from lambdanets.nn import lambda_layers
 from lambdanets.ops import Grid, position_term
 
 pytestmark = [
@@ -55,15 +54,9 @@ def test_a_table_of_another_dtype():
         layer(torch.randn(2, 16, 5, 7))
 
 
-def longer_way(layer, x, monkeypatch):
-    with monkeypatch.context() as patched:
-        patched.setattr(lambda_layers, "layer_at_once", lambda *_, **__: None)
-        return layer(x)
-
-
 @pytest.mark.parametrize("frozen", ["query_norm", "value_norm"])
 @pytest.mark.parametrize("d", [256, 64], ids=["equal widths", "other widths"])
-def test_one_norm_in_eval_mode(frozen, d, monkeypatch):
+def test_one_norm_in_eval_mode(frozen, d):
     layer = LambdaLayer2d(d, scope=3).double()
     layer(torch.randn(2, d, 5, 7, dtype=torch.float64))  # statistics that are not those of the start
     x = torch.randn(2, d, 5, 7, dtype=torch.float64)

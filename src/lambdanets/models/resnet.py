@@ -81,10 +81,6 @@ class ResNetConfig:
         return self.se and not (hybrid and (stage > 1 or self.is_lambda(stage, block)))
 
 
-class Feature(dict[str, int]):
-    """What detectors ask about a feature map: `num_chs` and `reduction`, as timm names them."""
-
-
 class ResNet(nn.Module):
     """A classifier of images, or of its feature maps c2 to c5 a backbone.
 
@@ -109,7 +105,7 @@ class ResNet(nn.Module):
             size, reduction = half(half(size)), 4
         total, built = sum(config.blocks), 0
         self.stages = nn.ModuleList()
-        self.feature_info: list[Feature] = []
+        self.feature_info: list[dict[str, int]] = []  # what detectors ask about c2 to c5, as timm names it
         for stage, (blocks, width) in enumerate(zip(config.blocks, WIDTHS, strict=True)):
             made = []
             for block in range(blocks):
@@ -128,7 +124,7 @@ class ResNet(nn.Module):
                 built += 1
                 size, reduction, d = half(size) if stride == 2 else size, reduction * stride, EXPANSION * width
             self.stages.append(nn.Sequential(*made))
-            self.feature_info.append(Feature(num_chs=d, reduction=reduction))
+            self.feature_info.append({"num_chs": d, "reduction": reduction})
         self.num_features = d
         self.dropout = nn.Dropout(config.dropout)
         self.checkpointing = False

@@ -559,7 +559,8 @@ int NAME(backward)(const lambda_problem *p, const real *q, const real *values, c
         dr = aligned(table_size * p->threads);
         dv = aligned(p->b * parts * t.image);
         dlc_parts = aligned(p->b * parts * lc_size);
-        if ((p->norm && !t.norms) || !t.packed || !t.turned_packed || !t.by_k || !t.tables || !t.by_offset || !memory || !dr || !dv || !dlc_parts)
+        if ((p->norm && !t.norms) || !t.packed || !t.turned_packed || !t.by_k || !t.tables || !t.by_offset || !memory ||
+            !dr || !dv || !dlc_parts)
             failed = LAMBDA_NO_MEMORY;
     }
     if (!failed) {

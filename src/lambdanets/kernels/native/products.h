@@ -32,9 +32,7 @@ typedef struct {
 } product;
 
 ALWAYS_INLINE void multiply_block(const product *p, const int rows, const int vectors, int64_t r0, int64_t x0) {
-    /* Few accumulators would wait for each other: then even and odd i have their own. */
-    const int ways = rows * vectors < (REGISTERS == 32 ? 12 : 8) ? 2 : 1;
-    const int accumulate = p->accumulate;
+    const int ways = WAYS(rows, vectors), accumulate = p->accumulate;
     const int64_t n = p->n, b_i = p->b_i, a_row = p->a_row, c_row = p->c_row, groups = p->groups;
     const int64_t a_group = p->a_group, b_group = p->b_group;
     const real *const a0 = p->a + r0 * a_row, *const b0 = p->b + x0 * LANES;
@@ -127,7 +125,8 @@ static int64_t evenly(int64_t all, int64_t limit) {
 #define EACH_VECTOR(block, type, r)                                                                            \
     ONE(block, type, r, 1) ONE(block, type, r, 2) ONE(block, type, r, 3) ONE(block, type, r, 4)                \
     ONE(block, type, r, 5) ONE(block, type, r, 6)
-#define NAMES(block, r) {block##_##r##_1, block##_##r##_2, block##_##r##_3, block##_##r##_4, block##_##r##_5, block##_##r##_6}
+#define NAMES(block, r)                                                                                        \
+    {block##_##r##_1, block##_##r##_2, block##_##r##_3, block##_##r##_4, block##_##r##_5, block##_##r##_6}
 #else
 #define EACH_VECTOR(block, type, r) ONE(block, type, r, 1) ONE(block, type, r, 2) ONE(block, type, r, 3)
 #define NAMES(block, r) {block##_##r##_1, block##_##r##_2, block##_##r##_3}

@@ -42,7 +42,7 @@ ALWAYS_INLINE vec load_units(const real *b, int64_t line, const int lines, const
 
 ALWAYS_INLINE void through_block(const two_products *p, const int rows, const int lines, const int units, int64_t r0,
                                  int64_t line0, int64_t unit0) {
-    const int vectors = (lines * units + UNITS - 1) / UNITS, ways = rows * vectors < (REGISTERS == 32 ? 12 : 8) ? 2 : 1;
+    const int vectors = (lines * units + UNITS - 1) / UNITS, ways = WAYS(rows, vectors);
     const int64_t column = (line0 * p->units + unit0) * UNIT;
     const int64_t a_row = p->a_row, b_i = p->b_i, b_line = p->b_line, n = p->n, t_row = p->t_row;
     const int64_t q_row = p->q_row, d_i = p->d_i, k = p->k;

@@ -24,6 +24,9 @@
 #define ROWS 4
 #define VECTORS (REGISTERS == 32 ? 6 : 3)
 
+/* Few accumulators would wait for each other: then even and odd steps of a sum have their own. */
+#define WAYS(rows, vectors) ((rows) * (vectors) < (REGISTERS == 32 ? 12 : 8) ? 2 : 1)
+
 /* Lines of a table are padded to whole units: half vectors where vectors are long. */
 #define UNITS (VECTOR_BYTES == 64 ? 2 : 1) /* of a vector */
 #define UNIT (LANES / UNITS)
