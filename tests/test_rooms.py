@@ -8,15 +8,17 @@ from pathlib import Path
 import lambdanets
 
 ROOT = Path(lambdanets.__file__).parent
+EVERYBODYS = {"files"}
 MAY_IMPORT = {
     "kernels": set(),
     "ops": {"kernels"},
     "nn": {"ops", "kernels"},
     "models": {"nn", "ops"},
     "cost": {"models", "nn", "ops"},
-    "bench": {"models", "nn", "ops", "kernels"},
+    "interop": {"cost", "models", "nn", "ops"},
+    "bench": {"interop", "cost", "models", "nn", "ops", "kernels"},
     "paper": {"bench", "cost", "models", "nn", "ops"},
-    "cli": {"paper", "bench", "cost", "models", "nn", "ops", "kernels"},
+    "cli": {"paper", "bench", "interop", "cost", "models", "nn", "ops", "kernels"},
 }
 
 
@@ -27,7 +29,7 @@ def imported_rooms(path: Path) -> set[str]:
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             names = [f"{node.module}.{a.name}" for a in node.names] if node.module == "lambdanets" else [node.module]
-        rooms |= {name.split(".")[1] for name in names if name and name.startswith("lambdanets.")}
+        rooms |= {name.split(".")[1] for name in names if name and name.startswith("lambdanets.")} - EVERYBODYS
     return rooms
 
 

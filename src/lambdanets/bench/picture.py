@@ -7,7 +7,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from lambdanets.bench.job import Row
-from lambdanets.bench.report import Report, write_atomically
+from lambdanets.bench.report import Report
+from lambdanets.files import write_atomically
 
 RATIOS = {
     "best_peer_over_ours": "best other lambda layer / ours\n(above 1: ours is faster)",

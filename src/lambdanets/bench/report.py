@@ -1,13 +1,13 @@
 """Measurements as a file: the machine, the command, its settings and the rows."""
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from lambdanets.bench.job import Row
+from lambdanets.files import write_atomically
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,3 @@ def command_line(benchmark: str, settings: Mapping[str, Any]) -> str:
     """
     options = [f"--{name}" if value is True else f"--{name} {value}" for name, value in settings.items() if value]
     return " ".join(["lambdanets bench", benchmark, *options])
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """A sibling first, which then takes the name: a reader never sees half a file, and a failure leaves the old one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -23,7 +23,7 @@ def add_parser(commands: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from lambdanets.bench.report import write_atomically
+    from lambdanets.files import write_atomically
     from lambdanets.paper import regenerate
     from lambdanets.paper.tables import published
 
