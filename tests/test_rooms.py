@@ -8,7 +8,7 @@ from pathlib import Path
 import lambdanets
 
 ROOT = Path(lambdanets.__file__).parent
-EVERYBODYS = {"files"}
+EVERYBODYS = {"files", "timing"}
 MAY_IMPORT = {
     "kernels": set(),
     "ops": {"kernels"},

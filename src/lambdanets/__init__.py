@@ -5,6 +5,7 @@ layers and `create_model` are exported here.
 """
 
 from lambdanets import models, nn, ops
+from lambdanets.interop import adopt, lambdafy
 from lambdanets.models import create_model, list_models
 from lambdanets.nn import LambdaLayer1d, LambdaLayer2d, LambdaLayer3d, LambdaMixer
 
@@ -16,7 +17,9 @@ __all__ = [
     "LambdaLayer3d",
     "LambdaMixer",
     "__version__",
+    "adopt",
     "create_model",
+    "lambdafy",
     "list_models",
     "models",
     "nn",

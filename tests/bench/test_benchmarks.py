@@ -9,10 +9,10 @@ from lambdanets.bench import limit, plans
 from lambdanets.bench.layers import peak
 from lambdanets.bench.memory import RESET_PEAK
 from lambdanets.bench.peers import CONTESTANTS, Shape, absent, build, field
-from lambdanets.bench.timing import TURN, best_times
 from lambdanets.cli.main import main
 from lambdanets.kernels import unavailable
 from lambdanets.ops.geometry import Grid, relative_index
+from lambdanets.timing import TURN, best_times
 
 needs_kernels = pytest.mark.skipif(unavailable() is not None, reason="there are no kernels")
 

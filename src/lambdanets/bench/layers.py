@@ -10,8 +10,8 @@ from lambdanets.bench.job import Job, Row, Track
 from lambdanets.bench.memory import Subject, peak_in_fresh_process
 from lambdanets.bench.passes import PASSES, Pass
 from lambdanets.bench.peers import CONTESTANTS, CONVOLUTION, OURS, Shape, build, field
-from lambdanets.bench.timing import best_times
 from lambdanets.nn import LambdaLayer2d
+from lambdanets.timing import best_times
 
 RESOLUTIONS = ((56, 64), (28, 128), (14, 256), (7, 512))
 QUICK_RESOLUTIONS = ((14, 32), (7, 64))

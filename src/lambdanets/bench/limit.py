@@ -11,11 +11,11 @@ import torch
 from lambdanets.bench.gate import agree
 from lambdanets.bench.job import CannotBenchmarkError, Job, Row, Track
 from lambdanets.bench.machine import GEMM_SIDE, gemm, gemm_flops
-from lambdanets.bench.timing import best_times
 from lambdanets.kernels import unavailable
 from lambdanets.ops.geometry import Grid
 from lambdanets.ops.masks import Allowed
 from lambdanets.ops.plans import PLANS
+from lambdanets.timing import best_times
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from lambdanets.bench.passes import Run
-from lambdanets.bench.timing import best_times
 from lambdanets.kernels import instruction_set, unavailable
+from lambdanets.timing import best_times
 
 PACKAGES = ("lambdanets", "torch", "torchvision", "timm", "lambda-networks")
 # Large enough that a product of two such matrices runs at the highest rate the machine has.

@@ -10,9 +10,9 @@ from lambdanets.bench.formats import MEMORY_FORMATS, Format, convert
 from lambdanets.bench.gate import check, check_training
 from lambdanets.bench.job import Job, Row, Track
 from lambdanets.bench.passes import Pass, Run, forward
-from lambdanets.bench.timing import best_times
 from lambdanets.models import create_model
 from lambdanets.nn import LambdaLayer2d
+from lambdanets.timing import best_times
 
 
 @dataclass(frozen=True)

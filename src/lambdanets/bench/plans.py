@@ -8,10 +8,10 @@ import torch
 from lambdanets.bench.gate import agree
 from lambdanets.bench.job import Job, Row, Track
 from lambdanets.bench.passes import PASSES, Pass, Run
-from lambdanets.bench.timing import best_times, one_time
 from lambdanets.ops.geometry import Causal, Grid
 from lambdanets.ops.masks import Allowed
 from lambdanets.ops.plans import PLANS, Problem, choose
+from lambdanets.timing import best_times, one_time
 
 # Above this ratio to the best plan a choice counts as a bad one.
 BAD = 1.3

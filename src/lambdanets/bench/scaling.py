@@ -8,8 +8,8 @@ import torch
 from lambdanets.bench.job import Job, Row, Track
 from lambdanets.bench.memory import Subject, peak_in_fresh_process
 from lambdanets.bench.passes import training
-from lambdanets.bench.timing import best_times
 from lambdanets.nn import LambdaLayer1d, LambdaLayer2d
+from lambdanets.timing import best_times
 
 
 @dataclass(frozen=True)

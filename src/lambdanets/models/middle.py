@@ -1,6 +1,6 @@
 """What stands in the middle of a bottleneck: a 3x3 convolution, a lambda layer, or any layer that is told its place.
 
-Middle: Place -> a module that takes maps (b, width, *size) to maps (b, width, *ceil(size / stride))
+Middle: Place -> a module that takes maps (b, d_in or width, *size) to maps (b, width, *ceil(size / stride))
 """
 
 from collections.abc import Callable
@@ -16,11 +16,12 @@ from lambdanets.nn.tables import RelationTable
 class Place(NamedTuple):
     """Where in a network a layer stands."""
 
-    width: int  # channels, in and out
+    width: int  # channels that go out, and come in unless d_in says otherwise
     stride: int
     size: tuple[int, int]  # of the map that comes in, at the network's image size
     stage: int  # 0 is c2
     block: int  # of its stage
+    d_in: int | None = None
 
 
 class Conv2d(nn.Conv2d):
@@ -39,7 +40,7 @@ Middle = Callable[[Place], nn.Module]
 
 def convolution(place: Place) -> nn.Module:
     """The 3x3 convolution of a ResNet."""
-    return Conv2d(place.width, place.width, 3, place.stride)
+    return Conv2d(place.d_in or place.width, place.width, 3, place.stride)
 
 
 class StridedLambda(nn.Sequential):
@@ -71,7 +72,7 @@ class Lambda:
 
     def __call__(self, place: Place) -> nn.Module:
         shared = None if self.tables is None else self.tables.get(place.size)
-        layer = LambdaLayer2d(place.width, size=place.size, table=shared, **self.options)
+        layer = LambdaLayer2d(place.d_in or place.width, place.width, size=place.size, table=shared, **self.options)
         if self.tables is not None:
             self.tables.setdefault(place.size, layer.table)
         return layer if place.stride == 1 else StridedLambda(layer, place.stride)

@@ -104,8 +104,8 @@ class ResNet(nn.Module):
         if config.setup != "small":
             size, reduction = half(half(size)), 4
         total, built = sum(config.blocks), 0
-        self.stages = nn.ModuleList()
-        self.feature_info: list[dict[str, int]] = []  # what detectors ask about c2 to c5, as timm names it
+        stages: list[nn.Module] = []
+        self.feature_info: list[dict[str, int | str]] = []  # what detectors ask about c2 to c5, as timm names it
         for stage, (blocks, width) in enumerate(zip(config.blocks, WIDTHS, strict=True)):
             made = []
             for block in range(blocks):
@@ -123,8 +123,9 @@ class ResNet(nn.Module):
                 )
                 built += 1
                 size, reduction, d = half(size) if stride == 2 else size, reduction * stride, EXPANSION * width
-            self.stages.append(nn.Sequential(*made))
-            self.feature_info.append({"num_chs": d, "reduction": reduction})
+            stages.append(nn.Sequential(*made))
+            self.feature_info.append({"num_chs": d, "reduction": reduction, "module": f"stages.{stage}"})
+        self.stages = nn.Sequential(*stages)
         self.num_features = d
         self.dropout = nn.Dropout(config.dropout)
         self.checkpointing = False

@@ -1,7 +1,7 @@
 """Which plan a layer's position term takes on an input, and what each would cost."""
 
-import time
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -10,6 +10,7 @@ from torch import Tensor
 from lambdanets.ops.geometry import Geometry
 from lambdanets.ops.masks import Allowed
 from lambdanets.ops.plans import PLANS, Problem, choose
+from lambdanets.timing import best_time
 
 
 @dataclass(frozen=True)
@@ -60,20 +61,15 @@ def explain_position_term(
         problem = Problem.of(q, values, table, geometry, Allowed())
         chosen = choose(problem, plan)
 
-        def seconds(name: str, repeats: int = 3) -> float:
-            best = float("inf")
-            for _ in range(repeats):
-                start = time.perf_counter()
-                y = PLANS[name].run(q, values, table, geometry, Allowed())
-                if training:
-                    torch.autograd.grad(y, [q, values, table], torch.ones_like(y))
-                best = min(best, time.perf_counter() - start)
-            return best
+        def run(name: str) -> None:
+            y = PLANS[name].run(q, values, table, geometry, Allowed())
+            if training:
+                torch.autograd.grad(y, [q, values, table], torch.ones_like(y))
 
         costs = []
         for name, each in PLANS.items():
             reason = each.supports(problem)
             predicted = None if reason is not None else each.cost(problem).seconds
-            measured = None if predicted is None or predicted > patience else seconds(name)
+            measured = None if predicted is None or predicted > patience else best_time(partial(run, name))
             costs.append(PlanCost(name, each is chosen, reason, predicted, measured))
     return Explanation(tuple(costs))

@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from lambdanets.kernels import is_transformed, unavailable
 from lambdanets.kernels.operators import batch_norm
 from lambdanets.nn.listeners import has_listeners
-from lambdanets.ops.precision import widen
+from lambdanets.ops.precision import is_autocast, widen
 
 Norm = Literal["batch", "rms", "none"]
 
@@ -67,7 +67,7 @@ def as_scale_and_shift(
         return None
     if norm.training or norm.running_mean is None or norm.running_var is None:
         return None
-    if x.dtype not in (torch.float32, torch.float64) or torch.is_autocast_enabled(x.device.type):
+    if x.dtype not in (torch.float32, torch.float64) or is_autocast(x.device):
         return None
     scale = torch.rsqrt(norm.running_var + norm.eps)
     scale = scale * norm.weight if norm.affine else scale
@@ -113,7 +113,7 @@ def keep_statistics(norms: Sequence[_BatchNorm], mean: Float[Tensor, "c"], var: 
     channels = [norm.num_features for norm in norms]
     for norm, its_mean, its_var in zip(norms, mean.split(channels), var.split(channels), strict=True):
         if norm.track_running_stats:
-            update_statistics(norm, its_mean, its_var * (count / (count - 1)), count)
+            update_statistics(norm, its_mean, its_var * (rows / (rows - 1)), count)
 
 
 def is_plain(norm: nn.Module) -> bool:
@@ -144,7 +144,8 @@ def masked_batch_norm(
     mean = torch.where(counted, x, 0.0).sum((0, 1)) / count.clamp(min=1)
     var = torch.where(counted, x - mean, 0.0).square().sum((0, 1)) / count.clamp(min=1)
     if norm.track_running_stats:
-        unbiased = var * (count / (count - 1).clamp(min=1))
+        # In the dtype of var: the quotient of two whole numbers would be a float32.
+        unbiased = var * (count.to(var.dtype) / (count - 1).clamp(min=1))
         update_statistics(norm, mean.detach(), unbiased.detach(), count)
     return scaled(norm, (x - mean) * torch.rsqrt(var + norm.eps))
 
@@ -164,8 +165,8 @@ def update_statistics(
     assert norm.num_batches_tracked is not None
     some = count > 0
     norm.num_batches_tracked.add_(some)
-    momentum = 1.0 / norm.num_batches_tracked.clamp(min=1) if norm.momentum is None else norm.momentum
-    share = momentum * some.to(norm.running_mean.dtype)
+    share = some.to(norm.running_mean.dtype)
+    share = share / norm.num_batches_tracked.clamp(min=1) if norm.momentum is None else share * norm.momentum
     norm.running_mean.lerp_(mean.to(norm.running_mean.dtype), share)
     norm.running_var.lerp_(var.to(norm.running_var.dtype), share)
 

@@ -21,9 +21,12 @@ def widen(x: T) -> T:
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     """Autocast would turn the float32 products inside back into half precision."""
-    if device.type == "meta" or not torch.is_autocast_enabled(device.type):
-        return nullcontext()
-    return torch.autocast(device.type, enabled=False)
+    return torch.autocast(device.type, enabled=False) if is_autocast(device) else nullcontext()
+
+
+def is_autocast(device: torch.device) -> bool:
+    """Is autocast on for a device? Not every device can have it, and torch raises on those."""
+    return device.type != "meta" and torch.is_autocast_enabled(device.type)
 
 
 def in_full_precision(term: Callable[P, Tensor]) -> Callable[P, Tensor]:

@@ -1,0 +1,193 @@
+"""Other libraries' lambda layers inside any network, replaced by ours: same weights, same outputs, less time."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lambdanets.interop.modes import evaluating
+from lambdanets.interop.peers import READERS, CannotAdoptError, Reading
+from lambdanets.nn import LambdaLayer2d
+from lambdanets.nn.listeners import has_listeners
+from lambdanets.nn.tables import RelativeTable
+from lambdanets.timing import best_times
+
+# Of the maps on which layers are compared and timed when no example says how large theirs are.
+SIDE = 28
+ROUNDS = 3
+# Of outputs, relative to the largest. Half precision rounds in other places than the peers do.
+TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-5}
+HALF_TOLERANCE = 0.03
+
+
+class Swap(NamedTuple):
+    """A layer, and what takes its place."""
+
+    name: str
+    theirs: nn.Module
+    ours: nn.Module
+
+
+def adopt(model: nn.Module, example: Tensor | None = None, *, show: Callable[[str], None] | None = print) -> nn.Module:
+    """Replace every lambda layer of lucidrains' `lambda_networks` and of timm inside `model` by ours.
+
+    Weights, statistics, modes, dtypes and devices stay, and so do the outputs: each layer is compared first. The model
+    is changed in place and returned; one that is itself such a layer is answered with ours. If any layer cannot be
+    adopted nothing is changed, and the error says why. Below a replaced layer, names in the state_dict are ours and
+    parameters are new: make the optimiser afterwards.
+
+    Args:
+        example: an input of the model; with it the maps are those that the layers see, and the whole model is timed.
+        show: is given the report; None for none.
+
+    >>> from timm.layers.lambda_layer import LambdaLayer
+    >>> adopt(nn.Sequential(LambdaLayer(32), nn.ReLU()), show=None)[0].table
+    RelativeTable(rows=81, k=16, u=1, scope=(9, 9), size=None)
+    """
+    swaps = [Swap(name, layer, ours_for(name, layer)) for name, layer in peers_in(model)]
+    if not swaps:
+        raise CannotAdoptError(f"{type(model).__name__} has no lambda layer of lucidrains or timm inside")
+    refuse_shared_parameters(model, swaps)
+    inputs = {} if example is None else inputs_of(model, example, [swap.theirs for swap in swaps])
+    report = [compare(swap, inputs.get(swap.theirs)) for swap in swaps]
+    if example is not None:
+        report.append(compare_models(model, swaps, example))
+    if show is not None:
+        show("\n".join(report))
+    return put(model, swaps, back=False)
+
+
+def peers_in(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """The layers of others, each once, with its name."""
+    found = []
+    for name, module in model.named_modules():
+        kinds = [(kind.__module__, kind.__name__) for kind in type(module).__mro__]
+        known = [kind for kind in kinds if kind in READERS]
+        if known and kinds[0] not in READERS:
+            raise CannotAdoptError(f"{name}: {kinds[0][1]} is made from {'.'.join(known[0])} and may do something else")
+        if known:
+            found.append((name, module))
+    return found
+
+
+def ours_for(name: str, theirs: nn.Module) -> nn.Module:
+    """Our layer with the weights of a peer's."""
+    kind = (type(theirs).__module__, type(theirs).__name__)
+    try:
+        if any(has_listeners(module) for module in theirs.modules()):
+            raise CannotAdoptError("it has hooks, which would be lost")
+        with torch.enable_grad():  # so that what is made of trained parameters requires a gradient
+            reading = READERS[kind](theirs)
+    except CannotAdoptError as error:
+        raise CannotAdoptError(f"{name or 'the layer'}, of {kind[0]}, cannot be adopted: {error}") from error
+    layer = build(reading)
+    layer.train(theirs.training)
+    for its_name, norm in reading.norms.items():
+        getattr(layer, its_name).train(norm.training)
+    return layer if reading.behind is None else nn.Sequential(layer, reading.behind)
+
+
+def build(reading: Reading) -> LambdaLayer2d:
+    with torch.device("meta"):
+        layer = LambdaLayer2d(**reading.options)
+        for name, norm in reading.norms.items():
+            like = nn.SyncBatchNorm if isinstance(norm, nn.SyncBatchNorm) else nn.BatchNorm1d
+            settings = (norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
+            setattr(layer, name, like(*settings))
+    state = {name: tensor.detach().clone() for name, tensor in reading.state.items()}
+    layer.load_state_dict(state, assign=True)
+    for name, parameter in layer.named_parameters():
+        parameter.requires_grad_(reading.state[name].requires_grad)
+    return layer
+
+
+def refuse_shared_parameters(model: nn.Module, swaps: Sequence[Swap]) -> None:
+    """Copies would part what is trained together."""
+    for swap in swaps:
+        own = {id(parameter) for parameter in swap.theirs.parameters()}
+        if own & {id(parameter) for parameter in parameters_outside(model, swap.theirs)}:
+            raise CannotAdoptError(f"{swap.name} cannot be adopted: it shares parameters with another layer")
+
+
+def parameters_outside(model: nn.Module, layer: nn.Module) -> Iterator[nn.Parameter]:
+    """Those that the model would still hold without the layer."""
+    if model is not layer:
+        yield from model.parameters(recurse=False)
+        for child in model.children():
+            yield from parameters_outside(child, layer)
+
+
+def put(model: nn.Module, swaps: Sequence[Swap], *, back: bool) -> nn.Module:
+    """Our layers into the model, or theirs back; the model, or what takes the place of all of it."""
+    old_to_new = {swap.ours: swap.theirs for swap in swaps} if back else {swap.theirs: swap.ours for swap in swaps}
+    for parent in list(model.modules()):
+        for name, child in list(parent._modules.items()):  # named_children hides a layer's second name
+            if child in old_to_new:
+                parent._modules[name] = old_to_new[child]
+    return old_to_new.get(model, model)
+
+
+def inputs_of(model: nn.Module, example: Tensor, layers: Sequence[nn.Module]) -> Mapping[nn.Module, Tensor]:
+    """What each layer is given when the model sees the example."""
+    seen: dict[nn.Module, Tensor] = {}
+    handles = [
+        layer.register_forward_pre_hook(lambda module, inputs: seen.__setitem__(module, inputs[0])) for layer in layers
+    ]
+    try:
+        with evaluating(model), torch.no_grad():
+            model(example)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return seen
+
+
+def compare(swap: Swap, x: Tensor | None) -> str:
+    """A line about the two layers; outputs that differ are an error."""
+    layer = next(module for module in swap.ours.modules() if isinstance(module, LambdaLayer2d))
+    table = layer.table
+    assert isinstance(table, RelativeTable)
+    weight = layer.query.weight
+    what = f"{swap.name or 'the layer'}: {type(swap.theirs).__module__.partition('.')[0]}, {layer.d_in} channels"
+    if weight.device.type == "meta":
+        return what
+    if x is None:
+        size = table.size if table.is_global and table.size is not None else (SIDE, SIDE)
+        x = torch.randn(2, layer.d_in, *size, dtype=weight.dtype, device=weight.device)
+    with evaluating(swap.theirs, swap.ours), torch.no_grad():
+        theirs, ours = swap.theirs(x), swap.ours(x)
+        error = float((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1e-30))
+        if not error <= TOLERANCES.get(x.dtype, HALF_TOLERANCE):
+            raise CannotAdoptError(f"{what}: ours differs by {error:.1e} of the largest output")
+        what = f"{what}, on maps {' x '.join(map(str, x.shape[2:]))} outputs within {error:.0e}"
+        if x.device.type != "cpu":  # elsewhere calls return before they are done
+            return what
+        best = best_times({"theirs": lambda: swap.theirs(x), "ours": lambda: swap.ours(x)}, range(ROUNDS))
+    return f"{what}, {faster(best['theirs'], best['ours'])}"
+
+
+def compare_models(model: nn.Module, swaps: Sequence[Swap], example: Tensor) -> str:
+    """A line about the whole model, with our layers and with its own, which it keeps."""
+
+    def run(*, back: bool) -> Callable[[], object]:
+        return lambda: put(model, swaps, back=back)(example)
+
+    what = f"{type(model).__name__} on {tuple(example.shape)}"
+    if example.device.type != "cpu":
+        return f"{what}: {len(swaps)} layers adopted"
+    layers = [layer for swap in swaps for layer in (swap.theirs, swap.ours)]
+    try:
+        with evaluating(model, *layers), torch.no_grad():
+            best = best_times({"theirs": run(back=True), "ours": run(back=False)}, range(ROUNDS))
+    finally:
+        put(model, swaps, back=True)
+    return f"{what}: {faster(best['theirs'], best['ours'])}"
+
+
+def faster(theirs: float, ours: float) -> str:
+    """
+    >>> faster(0.004, 0.001)
+    '4.00 ms, ours 1.00 ms: 4.0 times as fast'
+    """
+    return f"{1e3 * theirs:.2f} ms, ours {1e3 * ours:.2f} ms: {theirs / ours:.1f} times as fast"

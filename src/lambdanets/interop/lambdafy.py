@@ -1,0 +1,154 @@
+"""The 3x3 convolutions of somebody else's ResNet, turned into lambda layers by the paper's rules."""
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from lambdanets.cost import before_and_after, count, without_memory
+from lambdanets.models.middle import Lambda, Place
+from lambdanets.models.resnet import ResNetConfig
+
+STAGES = ("layer1", "layer2", "layer3", "layer4")  # as torchvision and timm call c2 to c5
+IMAGE_SIZE = 224
+
+
+def lambdafy(
+    model: nn.Module,
+    stages: str | Collection[int] = "LLLL",
+    *,
+    k: int = 16,
+    h: int = 4,
+    u: int = 1,
+    scope: int | str | None = "auto",
+    image_size: int | None = None,
+    show: Callable[[str], None] | None = print,
+    **options: Any,
+) -> nn.Module:
+    """Turn the 3x3 convolutions of a ResNet of torchvision or timm into lambda layers, which start at random.
+
+    All else keeps its weights, except that the last norm of a changed block starts at gamma 0, so that it begins as its
+    shortcut. A stride becomes an average over 3x3 behind the layer. Squeeze-and-excitation stays where the paper has it
+    beside lambda layers: in those blocks of the first two stages that have none. The model is changed in place and
+    returned; make the optimiser afterwards.
+
+    Args:
+        stages: a placement for the four stages as in `create_model`, such as "CCLL" or "CC3L", or the numbers of some
+            of `layer1` to `layer4`.
+        scope: of the lambda layers; 23, or 7 when u > 1, unless given; None is global.
+        image_size: for which embeddings are cut; by default what a model of timm says of itself, or 224.
+        show: is given a table of parameters and FLOPs before and after; None for none.
+        options: further ones of `lambdanets.models.Lambda`, such as `terms` or `share`.
+
+    >>> from torchvision.models import resnet50
+    >>> print(lambdafy(resnet50(), "CCLL", show=None).layer4[0].conv2[1])
+    AvgPool2d(kernel_size=3, stride=2, padding=1)
+    """
+    config = config_of(model, stages, k=k, h=h, u=u, scope=scope)
+    side = image_size or input_size(model)
+    shape = (1, channels_in(model), side, side)
+    sizes = map_sizes(model, shape)
+    before = count(model, shape) if show is not None else []
+    make = Lambda(k=k, h=h, u=u, scope=config.lambda_scope, **options)
+    layers = {}
+    for name, stage, block, convolution in chosen(model, config):
+        refuse_unlike(name, convolution)
+        d_in, d_out, stride = convolution.in_channels, convolution.out_channels, convolution.stride[0]
+        with torch.device(convolution.weight.device):
+            layer = make(Place(d_out, stride, sizes[name], stage, block, d_in))
+        layers[name] = layer.to(convolution.weight.dtype).train(convolution.training)
+    for name, layer in layers.items():
+        model.set_submodule(name, layer)
+    for stage, block, module in blocks_of(model):
+        if isinstance(getattr(module, "se", None), nn.Module) and not config.has_se(stage, block):
+            setattr(module, "se", None)  # noqa: B010, mypy takes it for a submodule
+        if config.is_lambda(stage, block):
+            begin_as_shortcut(module)
+    if show is not None:
+        show(before_and_after(before, count(model, shape)))
+    return model
+
+
+def config_of(model: nn.Module, stages: str | Collection[int], **options: Any) -> ResNetConfig:
+    """The model as one of ours, as far as the places of its lambda layers go."""
+    if not all(isinstance(getattr(model, stage, None), nn.Sequential) for stage in STAGES):
+        raise ValueError(
+            f"lambdafy knows the ResNets of torchvision and timm, with the stages {', '.join(STAGES)}, "
+            f"got a {type(model).__name__}"
+        )
+    if not isinstance(stages, str):
+        if not stages or not set(stages) <= {1, 2, 3, 4}:
+            raise ValueError(f'stages must be like "CCLL", or some of the numbers 1 to 4, got stages={stages!r}')
+        stages = "".join("L" if stage + 1 in stages else "C" for stage in range(4))
+    lengths = tuple(len(getattr(model, stage)) for stage in STAGES)
+    config = ResNetConfig(blocks=lengths, placement=stages, se=True, **options)  # type: ignore[arg-type]
+    if not any(config.is_lambda(stage, block) for stage, length in enumerate(lengths) for block in range(length)):
+        raise ValueError(f"there is nothing to do with stages={stages!r}")
+    return config
+
+
+def blocks_of(model: nn.Module) -> Iterator[tuple[int, int, nn.Module]]:
+    for stage, name in enumerate(STAGES):
+        for block, module in enumerate(getattr(model, name)):
+            yield stage, block, module
+
+
+def chosen(model: nn.Module, config: ResNetConfig) -> Iterator[tuple[str, int, int, nn.Conv2d]]:
+    """The 3x3 convolutions to replace, with their names and places."""
+    for stage, block, module in blocks_of(model):
+        if not config.is_lambda(stage, block):
+            continue
+        place = f"{STAGES[stage]}.{block}"
+        found = [
+            (f"{place}.{name}", child)
+            for name, child in module.named_children()
+            if isinstance(child, nn.Conv2d) and child.kernel_size == (3, 3)
+        ]
+        if not found:
+            raise ValueError(f"{place} has no 3x3 convolution: {module}")
+        for name, convolution in found:
+            yield name, stage, block, convolution
+
+
+def begin_as_shortcut(block: nn.Module) -> None:
+    """As the paper's blocks do. What a random layer makes of features grows quadratically from layer to layer where
+    running statistics do not fit yet, and would overflow after a few.
+    """
+    norms = [child for child in block.children() if isinstance(child, _BatchNorm)]
+    if norms and norms[-1].affine:
+        nn.init.zeros_(norms[-1].weight)
+
+
+def refuse_unlike(name: str, convolution: nn.Conv2d) -> None:
+    """Only what the paper replaces has a rule."""
+    like = nn.Conv2d(convolution.in_channels, convolution.out_channels, 3, convolution.stride[0], 1, bias=False)
+    if str(convolution) != str(like):
+        raise ValueError(f"{name} is {convolution}; only plain 3x3 convolutions can become lambda layers")
+
+
+def input_size(model: nn.Module) -> int:
+    """What timm's models say of themselves; torchvision's say nothing."""
+    said = getattr(model, "pretrained_cfg", None)
+    return int(said["input_size"][-1]) if isinstance(said, dict) and "input_size" in said else IMAGE_SIZE
+
+
+def channels_in(model: nn.Module) -> int:
+    return next(module.in_channels for module in model.modules() if isinstance(module, nn.Conv2d))
+
+
+def map_sizes(model: nn.Module, shape: tuple[int, ...]) -> dict[str, tuple[int, int]]:
+    """Of the maps that every convolution sees, from a pass without numbers."""
+    shadow = without_memory(model).eval()
+    sizes: dict[str, tuple[int, int]] = {}
+    for name, module in shadow.named_modules():
+        if isinstance(module, nn.Conv2d):
+
+            def watch(_: nn.Module, inputs: tuple[Tensor, ...], name: str = name) -> None:
+                sizes[name] = (inputs[0].shape[2], inputs[0].shape[3])
+
+            module.register_forward_pre_hook(watch)
+    with torch.no_grad():
+        shadow(torch.empty(shape, device="meta"))
+    return sizes
