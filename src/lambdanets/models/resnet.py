@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from lambdanets.models.blocks import EXPANSION, STEM_WIDTH, Bottleneck, Setup, make_stem
 from lambdanets.models.middle import Lambda, Middle, Place, convolution
+from lambdanets.models.pretrained import Pretrained
 from lambdanets.nn import LambdaLayer2d
 from lambdanets.nn.lambda_layers import Terms
 from lambdanets.nn.tables import RelativeTable
@@ -81,7 +82,7 @@ class ResNetConfig:
         return self.se and not (hybrid and (stage > 1 or self.is_lambda(stage, block)))
 
 
-class ResNet(nn.Module):
+class ResNet(nn.Module, Pretrained):
     """A classifier of images, or of its feature maps c2 to c5 a backbone.
 
     >>> from lambdanets import create_model
@@ -96,6 +97,7 @@ class ResNet(nn.Module):
         """`middle` makes the layers of the blocks that are marked L; lambda layers by default."""
         super().__init__()
         self.config = config
+        self.has_own_middle = middle is not None
         self.stem = make_stem(config.setup, config.in_chans)
         lambdas: Middle = middle or Lambda(
             k=config.k, h=config.h, u=config.u, scope=config.lambda_scope, terms=config.terms, share=config.share_tables

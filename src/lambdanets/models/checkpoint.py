@@ -1,0 +1,105 @@
+"""A network as two files: config.json says what it is and what its weights hash to, model.safetensors holds them.
+
+Neither can run code when it is read.
+"""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from lambdanets.files import sha256, write_atomically
+from lambdanets.models.resnet import ResNet, ResNetConfig
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+FORMAT = 1
+
+
+class CheckpointError(ValueError):
+    """A network that cannot be saved as it is, or a file that is not one of ours, or damaged; the message names it."""
+
+
+def write_checkpoint(model: ResNet, folder: Path) -> None:
+    """Weights, then the configuration: without that nobody takes the folder for a network."""
+    from safetensors.torch import save_file
+
+    refuse_changed(model)
+    shared = set(aliases(model))
+    tensors = {name: t.contiguous() for name, t in model.state_dict().items() if name not in shared}
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    description = {
+        "library": "lambdanets",
+        "format": FORMAT,
+        "model": type(model).__name__,
+        "config": asdict(model.config),
+        "sha256": sha256(folder / WEIGHTS),
+    }
+    write_atomically(folder / CONFIG, f"{json.dumps(description, indent=2)}\n".encode())
+
+
+def read_checkpoint(config_file: Path, weights_file: Path) -> ResNet:
+    """The network that the two files hold, in eval mode and in the dtypes it was saved in."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    description = read_description(config_file)
+    if not weights_file.is_file():
+        raise CheckpointError(f"{weights_file} is missing")
+    found = sha256(weights_file)
+    if found != description["sha256"]:
+        raise CheckpointError(
+            f"{weights_file} is damaged or belongs to another network: its sha256 is {found}, "
+            f"{config_file.name} says {description['sha256']}"
+        )
+    try:
+        fields = {**description["config"], "blocks": tuple(description["config"]["blocks"])}
+        model = ResNet.on_meta(ResNetConfig(**fields))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{config_file} does not describe a network of this version: {error}") from error
+    try:
+        tensors = load_file(weights_file)
+        tensors |= {alias: tensors[name] for alias, name in aliases(model).items()}
+        model.load_state_dict(tensors, assign=True)
+    except (SafetensorError, KeyError, RuntimeError) as error:
+        raise CheckpointError(f"{weights_file} does not hold what {config_file.name} describes: {error}") from error
+    return model.eval()
+
+
+def read_description(file: Path) -> dict[str, Any]:
+    try:
+        description = json.loads(file.read_text())
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{file} is missing: the folder holds no saved network") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{file} is damaged: {error}") from error
+    if not isinstance(description, dict) or description.get("library") != "lambdanets":
+        raise CheckpointError(f"{file} does not describe a network of lambdanets")
+    if description.get("format") != FORMAT or not {"config", "sha256"} <= description.keys():
+        raise CheckpointError(f"{file} has format {description.get('format')!r}, this version reads {FORMAT}")
+    return description
+
+
+def aliases(model: nn.Module) -> dict[str, str]:
+    """Further names of tensors that have one already, where tables are shared, with their first names."""
+    first: dict[int, str] = {}
+    found = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if first.setdefault(id(parameter), name) != name:
+            found[name] = first[id(parameter)]
+    return found
+
+
+def refuse_changed(model: ResNet) -> None:
+    """What the configuration does not tell would be lost."""
+    if model.has_own_middle:
+        raise CheckpointError("a network with a `middle` of its own is not described by its configuration")
+    described, held = shapes(ResNet.on_meta(model.config)), shapes(model)
+    for name in {**described, **held}:
+        if described.get(name) != held.get(name):
+            raise CheckpointError(f"{name} is not what the configuration describes: the network was changed by hand")
+
+
+def shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}

@@ -1,0 +1,66 @@
+"""Networks to and from folders and repositories of the Hugging Face Hub."""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import ModelHubMixin, hf_hub_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+from lambdanets.models.checkpoint import (
+    CONFIG,
+    WEIGHTS,
+    CheckpointError,
+    read_checkpoint,
+    read_description,
+    write_checkpoint,
+)
+from lambdanets.models.resnet import ResNet
+
+
+class Parcel(
+    ModelHubMixin,
+    library_name="lambdanets",
+    tags=["lambda-networks", "image-classification"],
+    license="mit",
+):
+    """A network on its way: the mixin asks it to be written to a folder, or made from one."""
+
+    def __init__(self, model: ResNet) -> None:
+        self.model = model
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        write_checkpoint(self.model, save_directory)
+
+    @classmethod
+    def _from_pretrained(cls, *, model_id: str, **options: Any) -> "Parcel":
+        if os.path.isdir(model_id):
+            folder = Path(model_id)
+            return cls(read_checkpoint(folder / CONFIG, folder / WEIGHTS))
+        files = [Path(hf_hub_download(repo_id=model_id, filename=name, **options)) for name in (CONFIG, WEIGHTS)]
+        return cls(read_checkpoint(*files))
+
+
+def save(model: ResNet, folder: Path, **options: Any) -> str | None:
+    """Into a folder beside it first: the mixin begins by removing what an older network needs."""
+    folder = folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name:
+        new = Path(name) / folder.name
+        address = Parcel(model).save_pretrained(new, **options)
+        for file in sorted(new.iterdir(), key=lambda file: file.name == CONFIG):
+            if file.name != "README.md" or not (folder / file.name).exists():
+                os.replace(file, folder / file.name)
+    return address
+
+
+def load(name: str, **options: Any) -> ResNet:
+    if os.path.isdir(name):
+        read_description(Path(name) / CONFIG)  # the mixin reads it too, but not that carefully
+    try:
+        parcel: Parcel = Parcel.from_pretrained(name, **options)
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
+        reason = str(error).partition("\n")[0]
+        raise CheckpointError(f"{name} is neither a folder nor a repository that can be reached: {reason}") from error
+    return parcel.model

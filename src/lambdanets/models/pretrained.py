@@ -1,0 +1,38 @@
+"""`save_pretrained`, `from_pretrained` and `push_to_hub` as users of Hugging Face know them.
+
+huggingface_hub and safetensors are imported when one of them is called, not when the package is.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lambdanets.models.resnet import ResNet
+
+
+class Pretrained:
+    """What a network needs to be saved, shared and loaded with its whole configuration."""
+
+    def save_pretrained(self, folder: str | Path, **options: Any) -> str | None:
+        """Write config.json and model.safetensors; `options` are those of huggingface_hub's `ModelHubMixin`."""
+        address: str | None = hub().save(self, Path(folder), **options)
+        return address
+
+    def push_to_hub(self, repo_id: str, **options: Any) -> str:
+        """Upload to a repository of the Hub; its address is returned."""
+        address: str = hub().Parcel(self).push_to_hub(repo_id, **options)
+        return address
+
+    @classmethod
+    def from_pretrained(cls, name: str | Path, **options: Any) -> "ResNet":
+        """A network from a folder or from a repository of the Hub, in eval mode."""
+        network: ResNet = hub().load(str(name), **options)
+        return network
+
+
+def hub() -> Any:
+    try:
+        from lambdanets.models import hub as it
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f"{error}: pip install 'lambdanets[hub]'") from error
+    return it

@@ -1,0 +1,178 @@
+"""A saved network comes back whole, and a damaged one is one error that names the file."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from lambdanets import create_model
+from lambdanets.files import sha256
+from lambdanets.models import ResNet
+from lambdanets.models.checkpoint import CheckpointError
+from lambdanets.models.middle import Lambda
+
+SMALL = dict(blocks=(1, 1, 1, 1), image_size=32, num_classes=5)
+
+
+def small(**changes):
+    torch.manual_seed(0)
+    model = create_model("lambda_resnet26_small", **{**SMALL, **changes})
+    for tensor in [*model.parameters(), *model.buffers()]:
+        if tensor.is_floating_point():
+            tensor.data.uniform_(0.5, 1.5)
+    return model
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"share_tables": True, "placement": "CC1L", "blocks": (1, 1, 2, 2)},
+        {"setup": "350", "se": True, "placement": "CCLL", "scope": None, "u": 2, "num_classes": 0},
+    ],
+    ids=["plain", "shared", "350"],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_what_was_saved_comes_back(tmp_path, changes, dtype):
+    model = small(**changes).to(dtype).to(memory_format=torch.channels_last)
+    model.save_pretrained(tmp_path / "net")
+    loaded = ResNet.from_pretrained(tmp_path / "net")
+    assert loaded.config == model.config
+    assert not loaded.training
+    state = loaded.state_dict()
+    assert state.keys() == model.state_dict().keys()
+    assert all(state[name].equal(t) and state[name].dtype == t.dtype for name, t in model.state_dict().items())
+    assert len(list(loaded.parameters())) == len(list(model.parameters()))  # what was shared is
+    assert all(p.requires_grad for p in loaded.parameters())
+
+
+def test_a_new_head_and_another_size_are_part_of_the_configuration(tmp_path):
+    model = small(scope=None)
+    model.reset_classifier(3)
+    model.resize(40)
+    model.save_pretrained(tmp_path)
+    assert ResNet.from_pretrained(str(tmp_path))(torch.randn(1, 3, 40, 40)).shape == (1, 3)
+
+
+def test_saving_again_replaces_the_network_and_leaves_the_rest(tmp_path):
+    small().save_pretrained(tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "README.md").write_text("my card")
+    small(num_classes=3).save_pretrained(tmp_path)
+    assert ResNet.from_pretrained(tmp_path).config.num_classes == 3
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert (tmp_path / "README.md").read_text() == "my card"
+    assert {p.name for p in tmp_path.iterdir()} == {"config.json", "model.safetensors", "README.md", "notes.txt"}
+
+
+def test_a_failure_while_saving_leaves_the_old_network(tmp_path, monkeypatch):
+    folder = tmp_path / "net"
+    small().save_pretrained(folder)
+
+    def fail(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("safetensors.torch.save_file", fail)
+    with pytest.raises(OSError, match="No space left"):
+        small(num_classes=3).save_pretrained(folder)
+    assert ResNet.from_pretrained(folder).config.num_classes == 5
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_killed_save_leaves_the_old_network(tmp_path):
+    small().save_pretrained(tmp_path / "net")
+    program = (
+        "import sys, time, safetensors.torch; from lambdanets import create_model;"
+        "safetensors.torch.save_file = lambda *_, **__: (print('saving', flush=True), time.sleep(60));"
+        f"create_model('lambda_resnet14_small').save_pretrained({str(tmp_path / 'net')!r})"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "saving\n"
+        process.send_signal(signal.SIGKILL)
+    assert ResNet.from_pretrained(tmp_path / "net").config.num_classes == 5
+
+
+def cut(file):
+    file.write_bytes(file.read_bytes()[:-9])
+
+
+def flip(file):
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(bytes(content))
+
+
+def change(**fields):
+    def apply(file):
+        file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+
+    return apply
+
+
+def reconfigure(**fields):
+    def apply(file):
+        description = json.loads(file.read_text())
+        description["config"].update(fields)
+        file.write_text(json.dumps(description))
+
+    return apply
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        ("model.safetensors", cut, r"model.safetensors is damaged or belongs to another network: its sha256 is"),
+        ("model.safetensors", flip, r"model.safetensors is damaged"),
+        ("model.safetensors", os.remove, r"model.safetensors is missing"),
+        ("config.json", os.remove, r"config.json is missing"),
+        ("config.json", cut, r"config.json is damaged"),
+        ("config.json", lambda file: file.write_bytes(b"\xff\xfe"), r"config.json is damaged"),
+        ("config.json", lambda file: file.write_text("[]"), r"config.json does not describe a network of lambdanets"),
+        ("config.json", lambda file: file.write_text("{}"), r"config.json does not describe a network of lambdanets"),
+        ("config.json", change(format=99), r"config.json has format 99, this version reads 1"),
+        ("config.json", change(config={}), r"config.json does not describe a network of this version: 'blocks'"),
+        ("config.json", reconfigure(colour="red"), r"config.json does not describe .* 'colour'"),
+        ("config.json", reconfigure(placement="XX"), r"config.json does not describe .* placement='XX'"),
+        ("config.json", reconfigure(num_classes=7), r"model.safetensors does not hold what config.json describes"),
+        (
+            "config.json",
+            reconfigure(blocks=[1, 1, 1, 2]),
+            r"model.safetensors does not hold what config.json describes",
+        ),
+    ],
+)
+@pytest.mark.unchecked
+def test_damage_is_one_error_that_names_the_file(tmp_path, name, damage, message):
+    small().save_pretrained(tmp_path)
+    damage(tmp_path / name)
+    with pytest.raises(CheckpointError, match=message):
+        ResNet.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["/no/such/folder", "no/such/repository/at all"])
+def test_a_name_that_is_nothing(name):
+    with pytest.raises(CheckpointError, match="is neither a folder nor a repository"):
+        ResNet.from_pretrained(name)
+
+
+def test_a_pickle_is_not_opened(tmp_path):
+    small().save_pretrained(tmp_path)
+    torch.save(small().state_dict(), tmp_path / "model.safetensors")
+    change(sha256=sha256(tmp_path / "model.safetensors"))(tmp_path / "config.json")
+    with pytest.raises(CheckpointError, match="does not hold what"):
+        ResNet.from_pretrained(tmp_path)
+
+
+def test_what_the_configuration_does_not_tell_is_not_saved(tmp_path):
+    with pytest.raises(CheckpointError, match="`middle` of its own"):
+        create_model("lambda_resnet26_small", middle=Lambda(k=8), **SMALL).save_pretrained(tmp_path)
+    model = small()
+    model.classifier = nn.Linear(model.num_features, 9)
+    with pytest.raises(CheckpointError, match=r"classifier.weight is not what .* changed by hand"):
+        model.save_pretrained(tmp_path)
+    assert not list(tmp_path.iterdir())
