@@ -148,6 +148,10 @@ class ResNet(nn.Module, Pretrained):
         y: Tensor = self.classifier(self.dropout(self.feature_maps(x)[-1].mean((2, 3))))
         return y
 
+    @property
+    def num_classes(self) -> int:
+        return self.config.num_classes
+
     def reset_classifier(self, num_classes: int) -> None:
         """A new head for so many classes; none for 0."""
         self.config = replace(self.config, num_classes=num_classes)

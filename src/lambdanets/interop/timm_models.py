@@ -1,0 +1,74 @@
+"""Our networks in timm's registry: import this module, and `timm.create_model("lambda_resnet50")` makes one.
+
+timm has ResNets of its own, so ours without lambda layers are called `lambdanets_resnet50` there.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
+from torch import nn
+
+from lambdanets.models import create_model
+from lambdanets.models.registry import MODELS
+
+# What timm calls some fields of ours.
+RENAMED = {"img_size": "image_size", "drop_rate": "dropout", "drop_path_rate": "drop_path"}
+
+
+def timm_name(name: str) -> str:
+    """
+    >>> timm_name("lambda_resnet50"), timm_name("resnet50")
+    ('lambda_resnet50', 'lambdanets_resnet50')
+    """
+    return name if name.startswith("lambda_") else f"lambdanets_{name}"
+
+
+# What timm wants to know about the input and the names of layers; there are no weights to download.
+default_cfgs = generate_default_cfgs(
+    {
+        f"{timm_name(name)}.untrained": {
+            "url": "",
+            "num_classes": config.num_classes,
+            "input_size": (config.in_chans, config.image_size, config.image_size),
+            "mean": (0.485, 0.456, 0.406),
+            "std": (0.229, 0.224, 0.225),
+            "interpolation": "bicubic",
+            "crop_pct": 0.875,
+            "first_conv": "stem.0" if config.setup == "small" else "stem.0.0",
+            "classifier": "classifier",
+        }
+        for name, config in MODELS.items()
+    }
+)
+
+
+def build(name: str, *, img_size: int | tuple[int, int] | None = None, **options: Any) -> nn.Module:
+    """`create_model` with the names that timm has for things."""
+    options.pop("global_pool", None)  # timm passes its default, and ours has one way to pool
+    if isinstance(img_size, tuple):
+        if len(set(img_size)) > 1:
+            raise ValueError(f"{name}: embeddings are cut for square images, got img_size={img_size}")
+        img_size = img_size[0]
+    if img_size is not None:
+        options["img_size"] = img_size
+    changes = {RENAMED.get(field, field): value for field, value in options.items() if value is not None}
+    return create_model(name, **changes)
+
+
+def entry_point(name: str) -> Callable[..., nn.Module]:
+    def create(pretrained: bool = False, **options: Any) -> nn.Module:
+        features = {"out_indices": (0, 1, 2, 3), "flatten_sequential": True}
+        model: nn.Module = build_model_with_cfg(
+            partial(build, name), timm_name(name), pretrained, feature_cfg=features, **options
+        )
+        return model
+
+    create.__name__ = create.__qualname__ = timm_name(name)
+    create.__doc__ = f"lambdanets.create_model({name!r})"
+    return create
+
+
+for _name in MODELS:
+    register_model(entry_point(_name))

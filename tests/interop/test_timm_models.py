@@ -1,0 +1,63 @@
+"""timm makes our networks by name, with its own names for options."""
+
+import pytest
+import timm
+import torch
+
+import lambdanets.interop.timm_models
+from lambdanets import create_model, list_models
+from lambdanets.interop.timm_models import timm_name
+from lambdanets.models import ResNet
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_every_network_is_registered_and_the_same(name):
+    with torch.device("meta"):
+        theirs, ours = timm.create_model(timm_name(name)), create_model(name)
+    assert isinstance(theirs, ResNet)
+    assert theirs.config == ours.config
+    assert theirs.pretrained_cfg["input_size"] == (3, ours.config.image_size, ours.config.image_size)
+    assert theirs.get_submodule(theirs.pretrained_cfg["classifier"]) is theirs.classifier
+    assert theirs.get_submodule(theirs.pretrained_cfg["first_conv"]).in_channels == 3
+
+
+def test_timms_own_names_stay_timms():
+    assert timm.create_model("resnet26").__class__.__module__ == "timm.models.resnet"
+    assert timm_name("lambda_resnet50") in timm.list_models("lambda_resnet*", module="timm_models")
+
+
+def test_timms_names_for_options():
+    model = timm.create_model(
+        "lambda_resnet26", num_classes=7, in_chans=1, img_size=(64, 64), drop_rate=0.1, drop_path_rate=0.2, k=8
+    )
+    config = model.config
+    assert (config.num_classes, config.in_chans, config.image_size, config.k) == (7, 1, 64, 8)
+    assert (config.dropout, config.drop_path) == (0.1, 0.2)
+    assert model.num_classes == 7
+    assert model(torch.randn(2, 1, 64, 64)).shape == (2, 7)
+    with pytest.raises(ValueError, match="square images"):
+        timm.create_model("lambda_resnet26", img_size=(64, 32))
+
+
+def test_feature_maps_for_detectors():
+    torch.manual_seed(0)
+    backbone = timm.create_model("lambda_resnet26", features_only=True, img_size=64).eval()
+    assert backbone.feature_info.channels() == [256, 512, 1024, 2048]
+    assert backbone.feature_info.reduction() == [4, 8, 16, 32]
+    torch.manual_seed(0)
+    model = create_model("lambda_resnet26", image_size=64).eval()
+    x = torch.randn(1, 3, 64, 64)
+    for theirs, ours in zip(backbone(x), model.feature_maps(x), strict=True):
+        assert theirs.shape == ours.shape
+    two = timm.create_model("lambda_resnet26", features_only=True, out_indices=(2, 3))
+    assert [f.shape[1] for f in two(torch.randn(2, 3, 64, 64))] == [1024, 2048]
+
+
+def test_there_are_no_weights_to_download():
+    with pytest.raises(RuntimeError, match="pretrained"):
+        timm.create_model("lambda_resnet26", pretrained=True)
+
+
+def test_the_module_is_the_one_that_registers():
+    assert timm.models.is_model("lambda_resnet50")
+    assert lambdanets.interop.timm_models.__all__ == [timm_name(name) for name in list_models()]
