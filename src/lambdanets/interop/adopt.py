@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lambdanets.interop.modes import evaluating
+from lambdanets.nn.modes import evaluating
 from lambdanets.interop.peers import READERS, CannotAdoptError, Reading
 from lambdanets.nn import LambdaLayer2d
 from lambdanets.nn.listeners import has_listeners

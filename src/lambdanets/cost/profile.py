@@ -1,0 +1,174 @@
+"""Where the parameters, FLOPs, memory and time of a network go, stage by stage."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lambdanets.cost.count import count, totals
+from lambdanets.cost.stages import by_stage, stage_of
+from lambdanets.nn import LambdaMixer
+from lambdanets.nn.lambda_layers import LambdaLayer
+from lambdanets.nn.modes import evaluating
+from lambdanets.nn.norms import frozen_statistics
+from lambdanets.nn.tables import RelativeTable
+
+TOTAL = "total"
+
+
+@dataclass
+class StageCost:
+    """What one part of a network costs on one input."""
+
+    name: str
+    parameters: int = 0
+    flops: int = 0
+    activation_bytes: int = 0  # that a training step keeps for its backward pass
+    seconds: float = 0.0  # of a forward pass in eval mode, where it is called
+    plans: dict[str, int] = field(default_factory=dict)  # of its lambda layers, and how many take each
+
+
+def profile(model: nn.Module, x: Tensor, *, rounds: int = 5) -> list[StageCost]:
+    """What every stage of `model` costs on the input `x`, and last what all of it costs.
+
+    Stages are the children of the model, and of a child called `stages` the children of that. The model is run in both
+    modes, and is left as it was.
+
+    >>> from lambdanets import create_model
+    >>> costs = profile(create_model("lambda_resnet26_small"), torch.randn(2, 3, 32, 32), rounds=1)
+    >>> {cost.name: f"{cost.flops / 1e9:.1f}" for cost in costs[:3]}
+    {'stem': '0.0', 'stages.0': '1.5', 'stages.1': '1.8'}
+    """
+    counts = count(model, x.shape)
+    costs = {name: StageCost(name) for name in (*watched(model).values(), TOTAL)}
+    for name, (parameters, flops) in {**by_stage(counts), TOTAL: totals(counts)}.items():
+        cost = costs.setdefault(name, StageCost(name))
+        cost.parameters, cost.flops = parameters, flops
+    with evaluating(model):
+        for name, seconds in seconds_of(model, x, rounds).items():
+            costs[name].seconds = seconds
+        for name, plans in plans_of(model, x).items():
+            costs[name].plans = dict(plans)
+        model.train()
+        for name, kept in kept_by(model, x).items():
+            costs[name].activation_bytes = kept
+    used = [cost for cost in costs.values() if cost.parameters or cost.flops or cost.activation_bytes or cost.plans]
+    return sorted(used, key=lambda cost: cost.name == TOTAL)
+
+
+def watched(model: nn.Module) -> dict[nn.Module, str]:
+    """The modules whose calls are listened to, with their stages; a lambda layer would notice it inside."""
+    found: dict[nn.Module, str] = {}
+    inside: set[nn.Module] = set()
+    for name, module in model.named_modules():
+        if isinstance(module, LambdaLayer):
+            inside.update(set(module.modules()) - {module})
+        if name not in ("", "stages") and module not in inside:
+            found[module] = stage_of(name)
+    return found
+
+
+@contextmanager
+def telling(model: nn.Module, enter: Callable[[str], object], leave: Callable[[str], object]) -> Iterator[None]:
+    """Inside, whoever listens is told when a call goes into a stage and when it comes out.
+
+    A stage may be a container that is never called itself, so all of its modules are listened to; the outermost counts.
+    """
+    depth: Counter[str] = Counter()
+
+    def before(stage: str) -> None:
+        depth[stage] += 1
+        if depth[stage] == 1:
+            enter(stage)
+
+    def after(stage: str) -> None:
+        depth[stage] -= 1
+        if depth[stage] == 0:
+            leave(stage)
+
+    handles = []
+    for module, stage in watched(model).items():
+        handles.append(module.register_forward_pre_hook(lambda *_, stage=stage: before(stage)))
+        handles.append(module.register_forward_hook(lambda *_, stage=stage: after(stage)))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def seconds_of(model: nn.Module, x: Tensor, rounds: int) -> dict[str, float]:
+    """The best of some forward passes; the first one warms up."""
+    best: dict[str, float] = {}
+    for round_ in range(rounds + 1):
+        taken: dict[str, float] = {}
+
+        def enter(stage: str, taken: dict[str, float] = taken) -> None:
+            taken[stage] = taken.get(stage, 0.0) - now(x)
+
+        def leave(stage: str, taken: dict[str, float] = taken) -> None:
+            taken[stage] += now(x)
+
+        with torch.no_grad(), telling(model, enter, leave):
+            enter(TOTAL)
+            model(x)
+            leave(TOTAL)
+        if round_ > 0:
+            best = {name: min(seconds, best.get(name, seconds)) for name, seconds in taken.items()}
+    return best
+
+
+def now(x: Tensor) -> float:
+    """The time once everything before is done."""
+    if x.device.type not in ("cpu", "meta"):
+        torch.accelerator.synchronize(x.device)
+    return time.perf_counter()
+
+
+def kept_by(model: nn.Module, x: Tensor) -> dict[str, int]:
+    """Bytes that each stage leaves behind for the backward pass, each memory counted once, parameters not at all."""
+    kept: Counter[str] = Counter({TOTAL: 0})
+    inside: list[str] = []
+    seen: dict[int, Any] = {t.untyped_storage().data_ptr(): t for t in (x, *model.parameters(), *model.buffers())}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in seen:
+            seen[storage.data_ptr()] = tensor  # alive, so that nobody else gets its address
+            for name in {TOTAL, *inside}:
+                kept[name] += storage.nbytes()
+        return tensor
+
+    hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+    with frozen_statistics(model), telling(model, inside.append, inside.remove), hooks:
+        model(x)
+    return kept
+
+
+def plans_of(model: nn.Module, x: Tensor) -> dict[str, Counter[str]]:
+    """Which plans the lambda layers of every stage take for what they are given."""
+    taken: dict[str, Counter[str]] = {}
+    handles = []
+    for name, module in model.named_modules():
+        if isinstance(module, LambdaLayer) and isinstance(module.table, RelativeTable):
+
+            def look(layer: LambdaLayer, inputs: tuple[Tensor, ...], stage: str = stage_of(name)) -> None:
+                given = inputs[0]
+                size = given.shape[1:2] if isinstance(layer, LambdaMixer) else given.shape[2:]
+                chosen = layer.explain(tuple(size), b=given.shape[0], patience=0.0).chosen
+                for where in {stage or TOTAL, TOTAL}:
+                    taken.setdefault(where, Counter())[chosen] += 1
+
+            handles.append(module.register_forward_pre_hook(look))
+    try:
+        with torch.no_grad():
+            model(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return taken

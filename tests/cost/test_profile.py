@@ -1,0 +1,93 @@
+"""The profile adds up, leaves the network alone, and works on networks of others."""
+
+import json
+
+import pytest
+import torch
+import torchvision
+from torch import nn
+
+from lambdanets import LambdaLayer2d, LambdaMixer, create_model, lambdafy
+from lambdanets.cli.main import main
+from lambdanets.cost import count, profile, totals
+
+SMALL = dict(blocks=(1, 1, 1, 1), image_size=32, num_classes=5)
+
+
+def test_stages_add_up_and_nothing_changes():
+    model = create_model("lambda_resnet26_small", **SMALL)
+    model.stages[1].eval()
+    state = {name: t.clone() for name, t in model.state_dict().items()}
+    modes = {name: m.training for name, m in model.named_modules()}
+    x = torch.randn(2, 3, 32, 32)
+    *stages, whole = profile(model, x, rounds=2)
+    assert [stage.name for stage in stages] == ["stem", *(f"stages.{i}" for i in range(4)), "classifier"]
+    assert whole.name == "total"
+    assert (whole.parameters, whole.flops) == totals(count(model, x.shape))
+    for what in ("parameters", "flops"):
+        assert sum(getattr(stage, what) for stage in stages) == getattr(whole, what)
+    assert 0.9 * whole.activation_bytes <= sum(s.activation_bytes for s in stages) <= whole.activation_bytes
+    assert 0 < sum(stage.seconds for stage in stages) <= 1.5 * whole.seconds
+    assert sum(sum(stage.plans.values()) for stage in stages) == sum(whole.plans.values()) == 4
+    assert all(model.state_dict()[name].equal(t) for name, t in state.items())
+    assert {name: m.training for name, m in model.named_modules()} == modes
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+def test_what_is_kept_is_what_autograd_keeps():
+    """Of a product the input, of a rectifier the output, of a sum nothing."""
+    model = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3))
+    first, relu, second, whole = profile(model, torch.randn(11, 5), rounds=1)
+    assert (first.activation_bytes, relu.activation_bytes, second.activation_bytes) == (0, 4 * 77, 0)
+    assert whole.activation_bytes == 4 * 77
+
+
+@pytest.mark.parametrize("plan", [None, "fft"])
+def test_the_plan_is_the_one_that_is_taken(plan):
+    model = nn.Sequential(nn.Conv2d(3, 16, 1), LambdaLayer2d(16, scope=5, plan=plan))
+    layer = profile(model, torch.randn(2, 3, 9, 9), rounds=1)[1]
+    assert layer.plans == {plan or layer_choice(model[1]): 1}
+
+
+def layer_choice(layer):
+    return layer.explain(9, b=2, patience=0.0).chosen
+
+
+def test_networks_of_others_and_single_layers():
+    model = lambdafy(torchvision.models.resnet18(num_classes=3), "CCCL", image_size=64, show=None)
+    costs = {cost.name: cost for cost in profile(model, torch.randn(2, 3, 64, 64), rounds=1)}
+    assert sum(costs["layer4"].plans.values()) == 4
+    assert not costs["layer1"].plans
+    assert [cost.name for cost in profile(LambdaLayer2d(16, scope=3), torch.randn(2, 16, 5, 5), rounds=1)][
+        -1
+    ] == "total"
+    (*_, mixer) = profile(nn.Sequential(LambdaMixer(16, causal=True, scope=7)), torch.randn(2, 9, 16), rounds=1)
+    assert sum(mixer.plans.values()) == 1
+
+
+def test_the_command(tmp_path, capsys):
+    small = ["--set", "blocks=(1, 1, 1, 1)", "--set", "num_classes=5"]
+    json_file = tmp_path / "p.json"
+    arguments = ["--size", "32", "--batch", "2", "--rounds", "1", "--json", str(json_file)]
+    main(["profile", "lambda_resnet26_small", *small, *arguments])
+    shown = capsys.readouterr().out
+    assert "lambda_resnet26_small, 2 images of 32 x 32" in shown
+    assert "stages.3" in shown
+    assert json.loads(json_file.read_text())[-1]["name"] == "total"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing"], "neither a model nor a folder 'nothing'"),
+        (["lambda_resnet26_small", "--size", "0"], "must be a positive integer"),
+        (["lambda_resnet26_small", "--json", "/no/such/folder/f"], "or in none that exists"),
+    ],
+)
+@pytest.mark.unchecked
+def test_mistakes_are_one_line(arguments, message, capsys):
+    with pytest.raises(SystemExit):
+        main(["profile", *arguments])
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 1
