@@ -1,10 +1,11 @@
 """A file is whole or not there."""
 
 import hashlib
+from contextlib import suppress
 
 import pytest
 
-from lambdanets.files import sha256, write_atomically
+from lambdanets.files import atomic_path, sha256, write_atomically
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
@@ -25,3 +26,17 @@ def test_the_hash_of_a_file(tmp_path):
     path = tmp_path / "f"
     path.write_bytes(b"content" * 1000)
     assert sha256(path) == hashlib.sha256(b"content" * 1000).hexdigest()
+
+
+def test_a_path_takes_its_name_when_it_is_whole(tmp_path):
+    path = tmp_path / "m.bin"
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(b"whole")
+        assert temporary.parent == tmp_path
+        assert not path.exists()
+    assert path.read_bytes() == b"whole"
+    with suppress(RuntimeError), atomic_path(path) as temporary:
+        temporary.write_bytes(b"half")
+        raise RuntimeError("wrong")
+    assert path.read_bytes() == b"whole"
+    assert list(tmp_path.iterdir()) == [path]

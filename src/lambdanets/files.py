@@ -2,17 +2,25 @@
 
 import hashlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """A sibling first, which then takes the name: a reader never sees half a file, and a failure leaves the old one."""
+@contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """A sibling to write, which then takes the name: nobody reads half a file, and a failure leaves the old one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_bytes(content)
+        yield temporary
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(content)
 
 
 def sha256(path: Path) -> str:

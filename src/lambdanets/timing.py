@@ -2,12 +2,15 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+Name = TypeVar("Name")
 
 # Calls in a turn: the first finds the caches as the one before left them.
 TURN = 3
 
 
-def best_times(contestants: Mapping[str, Callable[[], object]], rounds: Iterable[object]) -> dict[str, float]:
+def best_times(contestants: Mapping[Name, Callable[[], object]], rounds: Iterable[object]) -> dict[Name, float]:
     """The best seconds of each contestant.
 
     Neighbours on a shared machine slow everyone down for a while; taking turns shares that, the best round avoids it.

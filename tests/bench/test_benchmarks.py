@@ -1,16 +1,22 @@
 """The benchmarks run, small, and their files say what they measured."""
 
 import json
+from copy import deepcopy
 
 import pytest
 import torch
 
 from lambdanets.bench import limit, plans
+from lambdanets.bench.gate import agree
+from lambdanets.bench.job import CannotBenchmarkError
 from lambdanets.bench.layers import peak
 from lambdanets.bench.memory import RESET_PEAK
+from lambdanets.bench.networks import fold_batch_norms, networks, settle
 from lambdanets.bench.peers import CONTESTANTS, Shape, absent, build, field
 from lambdanets.cli.main import main
+from lambdanets.interop import adopt
 from lambdanets.kernels import unavailable
+from lambdanets.nn import LambdaLayer2d
 from lambdanets.ops.geometry import Grid, relative_index
 from lambdanets.timing import TURN, best_times
 
@@ -100,14 +106,39 @@ def test_a_limit_without_kernels_is_one_sentence(capsys, monkeypatch):
     )
 
 
-def test_models_are_compared_with_torchvisions(tmp_path, capsys):
-    pytest.importorskip("torchvision")
+def test_models_are_compared_with_torchvisions_and_with_peers_layers(tmp_path, capsys):
     report = measure(tmp_path, "models")
+    assert [row["pass"] for row in report["rows"]] == ["forward", "folded", "training"]
     for row in report["rows"]:
-        assert row["over_resnet50"].keys() == {"lambda_resnet50", "CCLL"}
-        for name, ratio in row["over_resnet50"].items():
-            assert ratio == pytest.approx(row["ms"][name] / row["ms"]["resnet50"])
-    assert "CCLL / resnet50" in capsys.readouterr().out
+        peers = {"lambda_resnet50 of lucidrains", "lambda_resnet50 of timm"}
+        assert row["speed_of_resnet50"].keys() == {"resnet50", "lambda_resnet50", "CCLL", *peers}
+        for name, speed in row["speed_of_resnet50"].items():
+            best = {network: min(ms.values()) for network, ms in row["ms"].items()}
+            assert speed == pytest.approx(best["resnet50"] / best[name])
+    assert "lambda_resnet50 of timm" in capsys.readouterr().out
+
+
+def test_networks_of_peers_layers_are_ours_once_adopted():
+    """The same architecture: with the weights taken over, the same answers."""
+    x = torch.randn(2, 3, 64, 64)
+    for name in ("lambda_resnet50 of lucidrains", "lambda_resnet50 of timm"):
+        theirs = settle(networks()[name](), x).eval()
+        ours = adopt(deepcopy(theirs), show=None)
+        assert sum(isinstance(m, LambdaLayer2d) for m in ours.modules()) == 16
+        agree({"ours": ours(x), "theirs": theirs(x)}, "theirs")
+
+
+def test_folding_keeps_answers_or_raises():
+    x = torch.randn(2, 3, 64, 64)
+    network = fold_batch_norms(settle(networks()["lambda_resnet50"](), x), x)
+    norms = [name for name, m in network.named_modules() if isinstance(m, torch.nn.BatchNorm2d)]
+    assert norms
+    assert all("middle_norm" in name for name in norms)  # those behind lambda layers
+    crossed = torch.nn.Sequential()
+    crossed.convolution, crossed.norm = torch.nn.Conv2d(3, 3, 1), torch.nn.BatchNorm2d(3)
+    crossed.forward = lambda x: crossed.convolution(crossed.norm(x))
+    with pytest.raises(CannotBenchmarkError, match="folded and unfolded differ"):
+        fold_batch_norms(settle(crossed, x), x)
 
 
 def test_an_absent_peer_is_left_out_with_the_reason(monkeypatch):

@@ -156,6 +156,9 @@ def test_a_new_classifier():
         ({"placement": "CCXL"}, "placement='CCXL'"),
         ({"placement": "CC7L"}, "c4 has 6 blocks"),
         ({"setup": "91"}, "setup='91'"),
+        ({"scope": "wide"}, "scope='wide'"),
+        ({"num_classes": -1}, "num_classes=-1"),
+        ({"image_size": 0}, "image_size=0"),
         ({"scopes": 7}, "nothing is called scopes"),
     ],
 )

@@ -15,8 +15,8 @@ def entries():
     return regenerate()
 
 
-def verdicts(entries, quantity):
-    return [entry.verdict for entry in entries if entry.quantity == quantity and entry.ours is not None]
+def verdicts(entries, *quantities):
+    return [entry.verdict for entry in entries if entry.quantity in quantities and entry.ours is not None]
 
 
 def test_so_many_rows_match(entries):
@@ -24,6 +24,7 @@ def test_so_many_rows_match(entries):
     assert (len(parameters), parameters.count("matches")) == (41, 34)
     assert verdicts(entries, "flops_G") == ["matches"] * 10
     assert verdicts(entries, "memory_GB") == ["matches"] * 5
+    assert verdicts(entries, "time", "space") == ["matches"] * 8
 
 
 def test_what_differs_has_a_known_reason(entries):
@@ -33,7 +34,8 @@ def test_what_differs_has_a_known_reason(entries):
 
 
 def test_accuracies_and_throughputs_are_never_ours(entries):
-    measured = [entry for entry in entries if entry.quantity not in ("params_M", "flops_G", "memory_GB")]
+    countable = ("params_M", "flops_G", "memory_GB", "time", "space")
+    measured = [entry for entry in entries if entry.quantity not in countable]
     assert len(measured) > 100
     assert all(entry.ours is None and entry.verdict == "the paper's" for entry in measured)
 
@@ -49,8 +51,10 @@ def test_the_command(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "the same network has 15.0 in the other tables" in shown
     assert "5 of 6 counted figures match" in shown
-    assert {entry["table"] for entry in json.loads(file.read_text())} == {8}
+    report = json.loads(file.read_text())
+    assert report.keys() == {"entries"}, "nothing was measured"
+    assert {entry["table"] for entry in report["entries"]} == {8}
     with pytest.raises(SystemExit) as ended:
         main(["paper", "14"])
     assert ended.value.code == 2
-    assert "3 to 13, got 14" in capsys.readouterr().err
+    assert "2 to 13, got 14" in capsys.readouterr().err

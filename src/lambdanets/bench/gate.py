@@ -1,12 +1,13 @@
 """The time of a wrong layer says nothing: a layer is compared with the oracle before it is timed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lambdanets.bench.job import CannotBenchmarkError
 from lambdanets.nn import LambdaLayer2d
+from lambdanets.nn.tables import RelativeTable
 from lambdanets.ops import reference
 
 TOLERANCE = 1e-5
@@ -74,6 +75,18 @@ def check_training(layer: LambdaLayer2d, x: Tensor) -> float:
     return refuse_if_wrong(layer, (height, width), [ours, *our_gradients], [exact, *exact_gradients])
 
 
+def check_layers(networks: Iterable[nn.Module]) -> None:
+    """One lambda layer of each kind and width, on a map that its table covers."""
+    kinds = {}
+    for layer in (module for network in networks for module in network.modules()):
+        if isinstance(layer, LambdaLayer2d) and isinstance(layer.table, RelativeTable):
+            kinds[layer.d_in, layer.k, layer.table.wanted] = layer, layer.table
+    for layer, table in kinds.values():
+        x = torch.randn(2, layer.d_in, *(table.size if table.is_global and table.size else (14, 14)))
+        check(layer, x)
+        check_training(layer, x)
+
+
 def oracle(
     layer: LambdaLayer2d, x: Tensor, context: Tensor, state: Mapping[str, Tensor], rows: Tensor, *, training: bool
 ) -> Tensor:
@@ -112,11 +125,11 @@ def refuse_if_wrong(
 
 
 def agree(answers: Mapping[str, Tensor], chosen: str) -> None:
-    """The time of a wrong plan says nothing."""
+    """Several ways to the same answer: the time of a wrong one says nothing."""
     scale = answers[chosen].abs().max()
     for name, y in answers.items():
         if not (y - answers[chosen]).abs().max() <= 1e-4 * scale:
-            raise CannotBenchmarkError(f"the plans {name} and {chosen} differ: not timed")
+            raise CannotBenchmarkError(f"{name} and {chosen} differ: not timed")
 
 
 def window_rows(height: int, width: int, layer: LambdaLayer2d, at: Tensor) -> Tensor:

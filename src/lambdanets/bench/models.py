@@ -1,44 +1,35 @@
-"""torchvision's ResNet-50 beside ours with lambda layers in all stages, and in the last two."""
+"""torchvision's ResNet-50 beside ours with lambda layers, ours and other people's.
 
-from collections.abc import Callable
+Everybody is timed in both memory formats, and each one's better format counts.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from lambdanets.bench.formats import MEMORY_FORMATS, Format, convert
-from lambdanets.bench.gate import check, check_training
+from lambdanets.bench.gate import check_layers
 from lambdanets.bench.job import Job, Row, Track
-from lambdanets.bench.passes import Pass, Run, forward
-from lambdanets.models import create_model
-from lambdanets.nn import LambdaLayer2d
+from lambdanets.bench.memory import Subject, peak_in_fresh_process
+from lambdanets.bench.networks import BASELINE, OURS, fold_batch_norms, networks, settle
+from lambdanets.bench.passes import Run, forward
 from lambdanets.timing import best_times
+
+ModelPass = Literal["forward", "folded", "training"]
 
 
 @dataclass(frozen=True)
 class Settings:
-    rounds: int = 5
-    format: Format = "contiguous"
+    rounds: int = 3
     quick: bool = False
 
     @property
     def images(self) -> tuple[int, int]:
         """How many, and their side."""
         return (2, 64) if self.quick else (8, 224)
-
-
-def resnet50() -> nn.Module:
-    from torchvision.models import resnet50
-
-    network: nn.Module = resnet50()
-    return network
-
-
-NETWORKS: dict[str, Callable[[], nn.Module]] = {
-    "resnet50": resnet50,
-    "lambda_resnet50": lambda: create_model("lambda_resnet50"),
-    "CCLL": lambda: create_model("lambda_resnet50", placement="CCLL"),
-}
 
 
 def training_step(network: nn.Module, x: Tensor) -> Run:
@@ -56,39 +47,64 @@ def training_step(network: nn.Module, x: Tensor) -> Run:
     return run
 
 
-def check_layers(network: nn.Module) -> None:
-    """One layer of each width against the oracle."""
-    layers = [m for m in network.modules() if isinstance(m, LambdaLayer2d)]
-    for layer in {layer.d_in: layer for layer in layers}.values():
-        x = torch.randn(2, layer.d_in, 14, 14)
-        check(layer, x)
-        check_training(layer, x)
+def folded(network: nn.Module, x: Tensor) -> Run:
+    return forward(fold_batch_norms(network, x), x)
 
 
-PASSES = {"forward": forward, "training": training_step}
+PASSES: dict[ModelPass, Callable[[nn.Module, Tensor], Run]] = {
+    "forward": forward,
+    "folded": folded,
+    "training": training_step,
+}
 
 
 def jobs(settings: Settings) -> list[Job]:
-    return [job("forward", settings), job("training", settings)]
+    return [job(pass_, settings) for pass_ in PASSES]
 
 
-def job(pass_: Pass, settings: Settings) -> Job:
+def job(pass_: ModelPass, settings: Settings) -> Job:
     b, side = settings.images
 
     def run(track: Track) -> Row:
         torch.manual_seed(0)
-        x = torch.randn(b, 3, side, side).contiguous(memory_format=MEMORY_FORMATS[settings.format])
-        networks = {name: convert(build(), settings.format) for name, build in NETWORKS.items()}
-        check_layers(networks["lambda_resnet50"])
-        runs = {name: PASSES[pass_](network, x) for name, network in networks.items()}
-        best = best_times(runs, track(range(settings.rounds)))
+        check_layers([networks()[OURS]()])
+        runs = {(name, layout): ready(name, layout, pass_, b, side) for name in networks() for layout in MEMORY_FORMATS}
+        times = best_times(runs, track(range(settings.rounds)))
+        ms = {name: {layout: 1e3 * times[name, layout] for layout in MEMORY_FORMATS} for name in networks()}
+        best = {name: min(each.values()) for name, each in ms.items()}
         return {
             "pass": pass_,
             "b": b,
             "side": side,
-            "ms": {name: 1e3 * t for name, t in best.items()},
-            "parameters": {name: sum(p.numel() for p in net.parameters()) for name, net in networks.items()},
-            "over_resnet50": {name: t / best["resnet50"] for name, t in best.items() if name != "resnet50"},
+            "ms": ms,
+            "best_ms": best,
+            "images_per_second": {name: 1e3 * b / t for name, t in best.items()},
+            "speed_of_resnet50": {name: best[BASELINE] / t for name, t in best.items()},
+            "peak_bytes": peaks(b, side) if pass_ == "training" and not settings.quick else None,
         }
 
     return Job(f"ResNet-50 on {b} images of {side} x {side}, {pass_}", settings.rounds, run)
+
+
+def ready(name: str, layout: Format, pass_: ModelPass, b: int, side: int) -> Run:
+    """A network that is only waiting to be timed."""
+    x = images(b, side, layout)
+    return PASSES[pass_](convert(settle(networks()[name](), x), layout), x)
+
+
+def images(b: int, side: int, layout: Format) -> Tensor:
+    return torch.randn(b, 3, side, side).contiguous(memory_format=MEMORY_FORMATS[layout])
+
+
+def peaks(b: int, side: int) -> Mapping[str, int | None]:
+    """Of a training step, each network in the memory format that needs less."""
+    found: dict[str, int | None] = {}
+    for name in networks():
+        of_formats = [peak_in_fresh_process(subject, name=name, b=b, side=side, layout=f) for f in MEMORY_FORMATS]
+        known = [peak for peak in of_formats if peak is not None]
+        found[name] = min(known) if known else None
+    return found
+
+
+def subject(name: str, b: int, side: int, layout: Format) -> Subject:
+    return Subject(convert(networks()[name](), layout), images(b, side, layout), images(2, 64, layout))

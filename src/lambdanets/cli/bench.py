@@ -13,7 +13,7 @@ from lambdanets.cli.parser import Parser, Subparsers, UserError, add_command, fr
 
 SUMMARIES = {
     "layers": "time and memory of the layer, of other lambda layers, of a convolution and of attention",
-    "models": "a ResNet-50 with and without lambda layers",
+    "models": "a ResNet-50 without lambda layers, with ours, and with those of others",
     "limit": "the native plan as a share of what the arithmetic of this machine allows",
     "scaling": "how time and memory grow with the size of maps and sequences",
     "plans": "whether the plan that is chosen is the fastest",
@@ -38,11 +38,10 @@ def add_parser(commands: Subparsers) -> None:
     each = {}
     for name, summary in SUMMARIES.items():
         each[name] = add_command(benchmarks, name, summary, partial(run, benchmark=name))
-    for name, benchmark in each.items():
+    for benchmark in each.values():
         add_common(benchmark)
-        if name in ("layers", "models"):
-            formats = ("contiguous", "channels-last")
-            benchmark.add_argument("--format", choices=formats, default="contiguous", help="memory format of the maps")
+    formats = ("contiguous", "channels-last")
+    each["layers"].add_argument("--format", choices=formats, default="contiguous", help="memory format of the maps")
     each["layers"].add_argument(
         "--memory",
         choices=("none", "largest", "all"),

@@ -1,66 +1,150 @@
-"""`lambdanets paper`: the tables of the paper, what it prints beside what we count."""
+"""`lambdanets paper`: the tables of the paper, what it prints beside what we count and what this machine measures."""
 
 import argparse
 import json
+import os
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from lambdanets.cli.parser import Subparsers, UserError, add_command, from_extra
+from lambdanets.cli.parser import Subparsers, UserError, add_command, from_extra, positive
 
-QUANTITIES = {
-    "params_M": "parameters, M",
-    "flops_G": "FLOPs, G",
-    "memory_GB": "memory, GB",
-    "top1": "top-1, %",
-    "throughput_ex_s": "throughput on TPUs, examples/s",
-}
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from lambdanets.paper import Entry
+    from lambdanets.paper.measure import Measured, Measurement
+
+SUMMARY = "the tables of the paper: what it prints, what we count, a verdict"
 
 
 def add_parser(commands: Subparsers) -> None:
-    parser = add_command(commands, "paper", "the tables of the paper: what it prints, what we count, a verdict", run)
-    parser.add_argument("table", nargs="?", type=int, metavar="TABLE", help="3 to 13; all of them by default")
+    parser = add_command(commands, "paper", SUMMARY, run)
+    parser.add_argument("table", nargs="?", type=int, metavar="TABLE", help="2 to 13; all of them by default")
     parser.add_argument("--json", type=Path, metavar="F", help="write the figures there")
+    parser.add_argument("--html", type=Path, metavar="F", help="write everything there as one page, with pictures")
+    parser.add_argument(
+        "--measure", action="store_true", help="also the speed and memory of Tables 4, 12 and 13 on this machine"
+    )
+    parser.add_argument("--rounds", type=positive, help="turns of everyone in --measure; the best counts; 5 by default")
+    parser.add_argument("--threads", type=positive, help="of --measure; as many as torch takes by default")
+    parser.add_argument("--quick", action="store_true", help="--measure with small images: the numbers say nothing")
 
 
 def run(options: argparse.Namespace) -> None:
-    from lambdanets.files import write_atomically
     from lambdanets.paper import regenerate
-    from lambdanets.paper.tables import published
+    from lambdanets.paper.entries import summary
 
     with from_extra("bench"):
-        from rich.progress import track
+        from lambdanets.cli.terminal import wide_console
 
-        from lambdanets.cli.tables import MISSING, number, table
-        from lambdanets.cli.terminal import progress_console, wide_console
-
-    tables = sorted({figure[0] for figure in published()})
-    if options.table is not None and options.table not in tables:
-        raise UserError(f"the paper's tables with figures are {tables[0]} to {tables[-1]}, got {options.table}")
-    if options.json is not None and (options.json.is_dir() or not options.json.parent.is_dir()):
-        raise UserError(f"--json {options.json} is a folder, or in none that exists")
-    entries = regenerate(
-        options.table, lambda figures: track(list(figures), "", console=progress_console(), transient=True)
-    )
+        if options.html is not None:
+            from lambdanets.paper.page import page
+    check_options(options)
+    entries = regenerate(options.table, tracked("counting"))
     console = wide_console()
-    for which in tables:
-        rows = [entry for entry in entries if entry.table == which]
-        if not rows:
-            continue
-        shown = table(f"Table {which}", "row", "quantity", "published", "ours", "verdict")
+    for shown in figures(entries):
+        console.print(shown)
+    measurement = measure(options) if options.measure else None
+    if measurement is not None:
+        for shown in speeds(measurement):
+            console.print(shown)
+        console.print(f"{measurement.unit}: best of the rounds, taking turns, float32; {measurement.machine_in_words}")
+    console.print(summary(entries))
+    if options.json is not None:
+        write(options.json, json.dumps(report(entries, measurement), indent=1))
+    if options.html is not None:
+        from lambdanets.paper.sizes import count_networks
+
+        write(options.html, page(entries, count_networks(options.table, tracked("drawing")), measurement))
+
+
+def check_options(options: argparse.Namespace) -> None:
+    """Before anything takes long."""
+    from lambdanets.paper.measure import TABLES as MEASURED
+    from lambdanets.paper.tables import TABLES
+
+    if options.table not in (None, *TABLES):
+        raise UserError(f"the paper's tables with figures are {TABLES[0]} to {TABLES[-1]}, got {options.table}")
+    if options.measure and options.table not in (None, *MEASURED):
+        raise UserError(f"only Tables 4, 12 and 13 have throughputs to measure, got {options.table}")
+    if not options.measure and (options.rounds or options.threads or options.quick):
+        raise UserError("--rounds, --threads and --quick belong to --measure")
+    for name in ("json", "html"):
+        path: Path | None = getattr(options, name)
+        if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK)):
+            raise UserError(f"--{name} {path} is a folder, or in none that can be written to")
+
+
+def tracked(what: str) -> Callable[[Iterable[Any]], Iterable[Any]]:
+    """A progress bar for what passes."""
+    from rich.progress import track
+
+    from lambdanets.cli.terminal import progress_console
+
+    return lambda items: track(list(items), what, console=progress_console(), transient=True)
+
+
+def figures(entries: "list[Entry]") -> "Iterable[Table]":
+    from lambdanets.cli.tables import MISSING, table
+    from lambdanets.paper.entries import title
+
+    for which in dict.fromkeys(entry.table for entry in entries):
+        shown = table(title(which), "row", "quantity", "published", "ours", "verdict")
         for column in (0, 1, 4):
             shown.columns[column].justify = "left"
         shown.columns[4].no_wrap = False  # reasons are sentences
-        for entry in rows:
-            ours = MISSING if entry.ours is None else number(entry.ours, 3)
-            verdict = entry.verdict + (f": {entry.reason}" if entry.reason else "")
-            quantity = QUANTITIES.get(entry.quantity, entry.quantity.replace("_", " "))
-            shown.add_row(entry.row, quantity, entry.published, ours, verdict)
-        console.print(shown)
-    counted = [entry for entry in entries if entry.ours is not None]
-    matches = sum(entry.verdict == "matches" for entry in counted)
-    console.print(
-        f"{matches} of {len(counted)} counted figures match to the printed digit; accuracies and throughputs are the "
-        "paper's and were not measured here"
-    )
-    if options.json is not None:
-        write_atomically(options.json, json.dumps([asdict(entry) for entry in entries], indent=1).encode())
+        for entry in (entry for entry in entries if entry.table == which):
+            ours = entry.ours_in_words or MISSING
+            shown.add_row(entry.row, entry.quantity_in_words, entry.published, ours, entry.verdict_in_words)
+        yield shown
+
+
+def measure(options: argparse.Namespace) -> "Measurement":
+    import torch
+
+    from lambdanets.bench.job import CannotBenchmarkError
+    from lambdanets.bench.machine import describe_machine
+    from lambdanets.cli.terminal import run_jobs
+    from lambdanets.paper.measure import Measurement, Settings, jobs
+
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    settings = Settings(options.rounds, options.quick)
+    try:
+        found = run_jobs(jobs(options.table, settings))
+    except CannotBenchmarkError as error:
+        raise UserError(str(error), code=1) from error
+    rows: list[Measured] = [measured for row in found for measured in row.values()]
+    return Measurement(describe_machine(quick=options.quick), settings, rows)
+
+
+def speeds(measurement: "Measurement") -> "Iterable[Table]":
+    from lambdanets.cli.tables import MISSING, table
+    from lambdanets.paper.comparison import COLUMNS, comparison, heading
+
+    for which in dict.fromkeys(measured.table for measured in measurement.rows):
+        shown = table(heading(which), *COLUMNS)
+        shown.columns[0].justify = "left"
+        for line in comparison(which, measurement.rows):
+            shown.add_row(*(cell or MISSING for cell in line))
+        yield shown
+
+
+def report(entries: "list[Entry]", measurement: "Measurement | None") -> dict[str, Any]:
+    written: dict[str, Any] = {"entries": [asdict(entry) for entry in entries]}
+    if measurement is not None:
+        written["measured"] = [asdict(measured) for measured in measurement.rows]
+        written["settings"] = {"rounds": measurement.settings.turns, "quick": measurement.settings.quick}
+        written["machine"] = measurement.machine
+    return written
+
+
+def write(path: Path, text: str) -> None:
+    from lambdanets.files import write_atomically
+
+    try:
+        write_atomically(path, text.encode())
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}", code=1) from error

@@ -83,13 +83,18 @@ def plans(rows: list[Row]) -> list[Table | str]:
 
 
 def models(rows: list[Row]) -> list[Table | str]:
-    names = list(rows[0]["ms"])
-    shown = table("ms per batch", "images", "pass", *names, *(f"{name} / {names[0]}" for name in names[1:]))
+    names = list(rows[0]["best_ms"])
+    shown = table("ms per batch, each network in its better memory format", "images", "pass", *names)
+    speeds = table("images per second, and times those of resnet50", "images", "pass", *names)
+    peaks = table("peak memory of a training step beyond network and images, MB", "images", *names)
     for row in rows:
-        times = (number(row["ms"][name], 1) for name in names)
         images = f"{row['b']} of {row['side']} x {row['side']}"
-        shown.add_row(images, row["pass"], *times, *(number(row["over_resnet50"][name]) for name in names[1:]))
-    return [shown]
+        shown.add_row(images, row["pass"], *(number(row["best_ms"][name], 1) for name in names))
+        ratios = (f"{row['images_per_second'][n]:.1f}, {row['speed_of_resnet50'][n]:.2f}x" for n in names)
+        speeds.add_row(images, row["pass"], *ratios)
+        if row["peak_bytes"] is not None:
+            peaks.add_row(images, *(megabytes(row["peak_bytes"], name) for name in names))
+    return [shown, speeds, *[peaks] * bool(peaks.row_count)]
 
 
 def scaling(rows: list[Row]) -> list[Table | str]:

@@ -6,10 +6,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lambdanets.nn.modes import evaluating
 from lambdanets.interop.peers import READERS, CannotAdoptError, Reading
 from lambdanets.nn import LambdaLayer2d
 from lambdanets.nn.listeners import has_listeners
+from lambdanets.nn.modes import evaluating
 from lambdanets.nn.tables import RelativeTable
 from lambdanets.timing import best_times
 

@@ -46,7 +46,7 @@ def convolution(place: Place) -> nn.Module:
 class StridedLambda(nn.Sequential):
     """A lambda layer at full resolution, and an average over 3x3 that strides; what hangs over the edge is left out."""
 
-    def __init__(self, layer: LambdaLayer2d, stride: int) -> None:
+    def __init__(self, layer: nn.Module, stride: int) -> None:
         super().__init__(layer, nn.AvgPool2d(3, stride, 1, count_include_pad=False))
 
 

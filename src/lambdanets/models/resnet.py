@@ -17,6 +17,7 @@ from lambdanets.models.blocks import EXPANSION, STEM_WIDTH, Bottleneck, Setup, m
 from lambdanets.models.middle import Lambda, Middle, Place, convolution
 from lambdanets.models.pretrained import Pretrained
 from lambdanets.nn import LambdaLayer2d
+from lambdanets.nn.arguments import positive
 from lambdanets.nn.lambda_layers import Terms
 from lambdanets.nn.tables import RelativeTable
 
@@ -54,6 +55,11 @@ class ResNetConfig:
                 raise ValueError(
                     f"stage c{stage + 2} has {blocks} blocks, got placement={self.placement!r} with {character} of them"
                 )
+        positive("ResNetConfig", image_size=self.image_size, in_chans=self.in_chans, se_ratio=self.se_ratio)
+        if self.num_classes < 0:
+            raise ValueError(f"num_classes must be at least 0, got num_classes={self.num_classes}")
+        if isinstance(self.scope, str) and self.scope != "auto":
+            raise ValueError(f'scope must be "auto", an odd number or None, got scope={self.scope!r}')
         if self.setup not in ("90", "350", "small"):
             raise ValueError(f'setup must be "90", "350" or "small", got setup={self.setup!r}')
 

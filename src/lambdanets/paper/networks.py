@@ -1,4 +1,7 @@
-"""Which network each row of the paper's tables is about: a name and changes for `create_model`, by table and row."""
+"""Which network each row of the paper's tables is about: a name and changes for `create_model`, by table and row.
+
+Table 4 counts the memory of global layers, so its lambda layers are global here too.
+"""
 
 from typing import Any
 
@@ -15,6 +18,10 @@ def networks() -> dict[tuple[int, str], Network]:
         (3, "conv + channel attention (SE)"): ("resnet50", {"se": True, "se_ratio": 16}),
         (3, "lambda"): (LAMBDA50, {}),
         (3, "lambda u=4"): (LAMBDA50, {"u": 4}),
+        (4, "lambda"): (LAMBDA50, {"scope": None}),
+        (4, "lambda, shared embeddings"): (LAMBDA50, {"scope": None, "share_tables": True}),
+        (4, "lambda k=8"): (LAMBDA50, {"scope": None, "k": 8}),
+        (4, "lambda convolution 7x7"): (LAMBDA50, {"scope": 7}),
         (5, "LambdaResNet-152"): ("lambda_resnet152", {"placement": "CCLL", "image_size": 320}),
         (5, "LambdaResNet-200"): ("lambda_resnet200", {"placement": "CCLL", "image_size": 320}),
         (6, "LambdaResNet-270"): ("lambda_resnet270", {"placement": "CLLL", "image_size": 256, "scope": 7}),

@@ -2,32 +2,17 @@
 
 import csv
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
-from typing import Literal
-
-import torch
 
 from lambdanets.bench.job import Track, untracked
-from lambdanets.cost import count, totals
-from lambdanets.models import ResNet, create_model
+from lambdanets.paper import complexity
+from lambdanets.paper.entries import TITLES, Entry
 from lambdanets.paper.memory import MEMORY
 from lambdanets.paper.networks import KNOWN, networks
+from lambdanets.paper.sizes import configuration, flops, parameters
 
-Verdict = Literal["matches", "differs", "the paper's"]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One figure of a table."""
-
-    table: int
-    row: str
-    quantity: str
-    published: str  # as printed
-    ours: float | None
-    verdict: Verdict
-    reason: str = ""  # why it differs, if that is known
+TABLES = tuple(TITLES)
 
 
 def regenerate(table: int | None = None, track: Track = untracked) -> list[Entry]:
@@ -36,14 +21,22 @@ def regenerate(table: int | None = None, track: Track = untracked) -> list[Entry
     >>> [entry.verdict for entry in regenerate(9) if entry.quantity == "flops_G"]
     ['matches', 'matches', 'matches', 'matches', 'matches', 'matches']
     """
-    wanted = [figure for figure in published() if table is None or figure[0] == table]
-    return [entry(*figure) for figure in track(wanted)]
+    wanted: list[Callable[[], Entry]] = []
+    if table in (None, 2):
+        wanted += [partial(complexity.check, law) for law in complexity.LAWS]
+    wanted += [partial(entry, *figure) for figure in published() if table in (None, figure[0])]
+    return [regenerated() for regenerated in track(wanted)]
 
 
 def published() -> Iterable[tuple[int, str, str, str]]:
     lines = (files("lambdanets.paper") / "published.csv").read_text().splitlines()
     for row in csv.DictReader(lines):
         yield int(row["table"]), row["row"], row["quantity"], row["value"]
+
+
+def printed(table: int, quantity: str) -> dict[str, float]:
+    """What the paper prints of a quantity, by row."""
+    return {row: float(value) for which, row, what, value in published() if (which, what) == (table, quantity)}
 
 
 def entry(table: int, row: str, quantity: str, value: str) -> Entry:
@@ -66,27 +59,12 @@ def as_printed(ours: float, value: str) -> bool:
     return round(ours, digits) == float(value)
 
 
-def network(table: int, row: str) -> ResNet | None:
-    """A row's network, without memory, if it is one of ours."""
-    found = networks().get((table, row))
-    if found is None:
-        return None
-    name, changes = found
-    with torch.device("meta"):
-        return create_model(name, **changes)
-
-
 def _parameters(table: int, row: str) -> float | None:
-    model = network(table, row)
-    return None if model is None else sum(p.numel() for p in model.parameters()) / 1e6
+    return parameters(table, row) if (table, row) in networks() else None
 
 
 def _flops(table: int, row: str) -> float | None:
-    model = network(table, row)
-    if model is None:
-        return None
-    side = model.config.image_size
-    return totals(count(model, (1, model.config.in_chans, side, side)))[1] / 1e9
+    return flops(configuration(table, row)) if (table, row) in networks() else None
 
 
 def _memory(table: int, row: str) -> float | None:

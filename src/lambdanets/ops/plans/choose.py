@@ -14,6 +14,8 @@ PLANS: dict[str, Plan] = {plan.name: plan for plan in (Convolution(), Fourier(),
 
 def choose(problem: Problem, forced: str | None = None) -> Plan:
     """The plan for a problem; forcing one that does not support it is a ValueError with the reason."""
+    if forced == "native" and torch.compiler.is_exporting():
+        forced = None  # an exported program runs where there are no kernels
     if forced is not None:
         if forced not in PLANS:
             raise ValueError(f"plan must be one of {', '.join(map(repr, PLANS))}, got plan={forced!r}")

@@ -1,0 +1,97 @@
+"""The networks that are compared: torchvision's ResNet-50, ours, and ours made of other people's lambda layers."""
+
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+from lambdanets.bench.gate import agree
+from lambdanets.bench.peers import CONTESTANTS, Shape
+from lambdanets.models import Middle, Place, create_model
+from lambdanets.models.middle import StridedLambda
+
+BASELINE = "resnet50"
+OURS = "lambda_resnet50"
+
+
+def torchvision_resnet50() -> nn.Module:
+    from torchvision.models import resnet50
+
+    network: nn.Module = resnet50()
+    return network
+
+
+def layers_of(peer: str, k: int = 16, h: int = 4, scope: int = 23) -> Middle:
+    """A peer's lambda layers where ours would stand, with windows cut to the map as ours are."""
+
+    def make(place: Place) -> nn.Module:
+        side = place.size[0]
+        layer = CONTESTANTS[peer].build(Shape(side, place.width, k=k, h=h, scope=min(scope, 2 * side - 1)))
+        return layer if place.stride == 1 else StridedLambda(layer, place.stride)
+
+    return make
+
+
+def networks() -> dict[str, Callable[[], nn.Module]]:
+    """By name, what makes each; those of peers that are not installed are left out."""
+    made: dict[str, Callable[[], nn.Module]] = {
+        BASELINE: torchvision_resnet50,
+        OURS: partial(create_model, "lambda_resnet50"),
+        "CCLL": partial(create_model, "lambda_resnet50", placement="CCLL"),
+    }
+    for peer, contestant in CONTESTANTS.items():
+        if contestant.package is not None and contestant.is_installed():
+            made[f"{OURS} of {peer}"] = partial(create_model, "lambda_resnet50", middle=layers_of(peer))
+    return made
+
+
+def settle(network: nn.Module, x: Tensor) -> nn.Module:
+    """As after some training: no branch at zero, running statistics that fit."""
+    norms = [module for module in network.modules() if isinstance(module, _BatchNorm)]
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        if not norm.weight.any():
+            nn.init.constant_(norm.weight, 0.2)
+        norm.momentum = 1.0
+    network.train()
+    with torch.no_grad():
+        network(x)
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+    return network
+
+
+def fold_batch_norms(network: nn.Module, x: Tensor) -> nn.Module:
+    """The network in eval mode, with batch norms behind convolutions made part of these.
+
+    That the answer stays the same is checked, in float64, as statistics of few images make a network magnify rounding.
+    """
+    network.eval().double()
+    small = x[:2, :, :64, :64].double()
+    with torch.no_grad():
+        before = network(small)
+        for name, norm_name in foldable(network):
+            convolution, norm = network.get_submodule(name), network.get_submodule(norm_name)
+            if isinstance(convolution, nn.Conv2d) and type(norm) is nn.BatchNorm2d:
+                network.set_submodule(name, fuse_conv_bn_eval(convolution, norm))
+                network.set_submodule(norm_name, nn.Identity())
+        agree({"unfolded": before, "folded": network(small)}, "unfolded")
+    return network.float()
+
+
+def foldable(network: nn.Module) -> list[tuple[str, str]]:
+    """Names of neighbours: here a norm is defined right after the convolution that it follows, except by lucidrains.
+
+    timm's layers norm parts of what one convolution makes, and ours fold their own.
+    """
+    layers = tuple(name for name, module in network.named_modules() if type(module).__name__ == "LambdaLayer")
+    leaves = [name for name, module in network.named_modules() if not list(module.children())]
+    pairs = list(pairwise(name for name in leaves if not name.startswith(layers)))
+    for name in layers:
+        if hasattr(network.get_submodule(name), "to_q"):
+            pairs += [(f"{name}.to_q", f"{name}.norm_q"), (f"{name}.to_v", f"{name}.norm_v")]
+    return pairs

@@ -1,0 +1,44 @@
+"""`lambdanets export`: a network as a file that other programs run."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from lambdanets.cli.model_argument import add_model_argument, model_from
+from lambdanets.cli.parser import Subparsers, UserError, add_command, from_extra, sizes
+
+
+def add_parser(commands: Subparsers) -> None:
+    parser = add_command(commands, "export", "a network as a file that other programs run, compared with it", run)
+    add_model_argument(parser)
+    parser.add_argument("--format", choices=("onnx", "pt2"), help="by default what FILE ends with, onnx without a FILE")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="MODEL.onnx or MODEL.pt2 here by default")
+    parser.add_argument(
+        "--size", type=image_size, metavar="N", help="of the images, 224 or 224x160; that of the model by default"
+    )
+
+
+def image_size(text: str) -> tuple[int, int]:
+    numbers = sizes(text)
+    if len(numbers) > 2 or min(numbers) < 1:
+        raise argparse.ArgumentTypeError(f"must be like 224 or 224x160, got {text!r}")
+    return numbers[0], numbers[-1]
+
+
+def run(options: argparse.Namespace) -> None:
+    from lambdanets.interop.export import ExportError, export
+
+    model = model_from(options)
+    path = options.output or Path(f"{Path(options.model).resolve().name}.{options.format or 'onnx'}")
+    try:
+        with from_extra("export"):
+            exported = export(model, path, options.format, size=options.size, tell=to_stderr)
+    except (ValueError, OSError) as error:
+        raise UserError(str(error)) from error
+    except ExportError as error:
+        raise UserError(str(error), code=1) from error
+    print(exported)
+
+
+def to_stderr(stage: str) -> None:
+    print(f"{stage} ...", file=sys.stderr)

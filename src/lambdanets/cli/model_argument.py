@@ -1,0 +1,89 @@
+"""MODEL, the argument of every command that is about a network: a name with changes, or a folder."""
+
+import argparse
+import ast
+import types
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from lambdanets.cli.parser import Parser, UserError
+from lambdanets.models import ResNet, ResNetConfig, create_model, list_models
+
+
+def add_model_argument(parser: Parser) -> None:
+    parser.add_argument(
+        "model", metavar="MODEL", help="a name, such as lambda_resnet50, or a folder with a saved network"
+    )
+    parser.add_argument(
+        "--set",
+        metavar="NAME=VALUE",
+        dest="changes",
+        type=change,
+        action="append",
+        help="change what the name stands for, such as k=8 or placement=CCLL; as often as you like",
+    )
+
+
+def model_from(options: argparse.Namespace) -> ResNet:
+    """The network that MODEL and --set describe; a name stands for itself even where a folder is called so."""
+    name, changes = options.model, options.changes or []
+    saved = name not in list_models()
+    if saved and not Path(name).is_dir():
+        raise UserError(f"there is neither a model nor a folder {name!r}; the models are {', '.join(list_models())}")
+    if saved and changes:
+        raise UserError(f"--set changes a model by name, and {name} is a folder")
+    try:
+        return ResNet.from_pretrained(name) if saved else create_model(name, **typed(changes))
+    except ModuleNotFoundError as error:  # it says what to install
+        raise UserError(str(error), code=1) from error
+    except (ValueError, OSError) as error:
+        raise UserError(str(error)) from error
+
+
+def change(text: str) -> tuple[str, str]:
+    """
+    >>> change("k=8")
+    ('k', '8')
+    """
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"must be like k=8, got {text!r}")
+    return name, value
+
+
+def typed(changes: list[tuple[str, str]]) -> dict[str, Any]:
+    """Texts as values of the fields that they are for; fields that do not exist are left to `create_model`.
+
+    >>> typed([("placement", "1111"), ("scope", "None"), ("blocks", "1, 1, 1, 1"), ("setup", "350")])
+    {'placement': '1111', 'scope': None, 'blocks': (1, 1, 1, 1), 'setup': '350'}
+    """
+    hints = get_type_hints(ResNetConfig)
+    values = {}
+    for name, text in changes:
+        hint = hints.get(name, str)
+        fitting = [value for value in (literal(text), text) if fits(value, hint)]
+        if not fitting:
+            expected = hint.__name__ if isinstance(hint, type) else hint
+            raise UserError(f"--set {name} must be {expected}, got {text!r}")
+        values[name] = fitting[0]
+    return values
+
+
+def literal(text: str) -> Any:
+    """What a text says in Python, or the text."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Is a value of a type, as the fields of a configuration have them?"""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return any(fits(value, one) for one in arguments)
+    if origin is tuple:
+        return type(value) is tuple and len(value) == len(arguments) and all(map(fits, value, arguments))
+    if origin is Literal:
+        return type(value) is str  # which ones there are, the configuration says better
+    return type(value) is hint or (hint is float and type(value) is int)

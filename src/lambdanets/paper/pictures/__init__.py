@@ -1,0 +1,23 @@
+"""The pictures of the page, one file each.
+
+Accuracies are always the paper's, and say so. A row that lacks one of its two figures is left out of a picture.
+"""
+
+from collections.abc import Sequence
+
+from lambdanets.paper.entries import Entry
+from lambdanets.paper.measure import Measurement
+from lambdanets.paper.pictures.drawing import Picture
+from lambdanets.paper.pictures.placement import placements
+from lambdanets.paper.pictures.scope import scopes
+from lambdanets.paper.pictures.sizes import sizes
+from lambdanets.paper.pictures.speed import speeds
+from lambdanets.paper.sizes import Counted
+
+__all__ = ["Picture", "pictures"]
+
+
+def pictures(entries: Sequence[Entry], counted: Sequence[Counted], measurement: Measurement | None) -> list[Picture]:
+    """Those that these figures have something to show in."""
+    made = (sizes(counted), scopes(entries), placements(entries, measurement), speeds(entries, measurement))
+    return [picture for picture in made if picture is not None]
