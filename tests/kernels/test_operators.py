@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lambdanets.kernels import unavailable
-from lambdanets.kernels.operators import batch_norm, layer, position_term
+from lambdanets.kernels.operators import batch_norm, layer, position_term, rectified_norm
 
 pytestmark = [
     pytest.mark.unchecked,
@@ -40,6 +40,13 @@ def test_batch_norm(layout, trains):
     elif layout == "columns":
         x = torch.randn(31, 19)[:, 3:10].requires_grad_(trains)
     torch.library.opcheck(batch_norm, (x, weight, bias, 1e-5))
+
+
+@pytest.mark.parametrize("trains", [True, False], ids=["with gradients", "without"])
+@pytest.mark.parametrize("residual", [True, False], ids=["residual", "no residual"])
+def test_rectified_norm(residual, trains):
+    x, weight, bias, more = tensors((31, 7), (7,), (7,), (31, 7), trains=trains)
+    torch.library.opcheck(rectified_norm, (x, weight, bias, more if residual else None, 1e-5))
 
 
 def test_statistics_have_no_gradient():

@@ -22,6 +22,8 @@ int lambda_norm_statistics_f32 LAMBDA_NORM_STATISTICS(float);
 int lambda_norm_statistics_f64 LAMBDA_NORM_STATISTICS(double);
 int lambda_norm_backward_f32 LAMBDA_NORM_BACKWARD(float);
 int lambda_norm_backward_f64 LAMBDA_NORM_BACKWARD(double);
+int lambda_norm_rectified_f32 LAMBDA_NORM_RECTIFIED(float);
+int lambda_norm_rectified_f64 LAMBDA_NORM_RECTIFIED(double);
 
 void __sanitizer_set_death_callback(void (*callback)(void));
 
@@ -169,12 +171,38 @@ typedef struct {
     double eps;
     layout x, dx, column;
     norm t;
+    double *center, *scale, *shift, *residual, *y, *dy; /* of a rectifier, or NULL */
 } norm_case;
+
+/* The rectifier forward; what it needs backward is the y that it should have made, so that rounding changes no sign. */
+static void run_rectified(norm_case *c, int wide, int64_t threads) {
+    tensor x = filled(&c->x, wide, c->t.x), residual = {0}, y = empty(&c->dx, wide);
+    tensor center = filled(&c->column, wide, c->center), scale = filled(&c->column, wide, c->scale);
+    tensor shift = filled(&c->column, wide, c->shift);
+    if (c->residual) residual = filled(&c->dx, wide, c->residual);
+    now.kernel = "norm_rectified";
+    must_be_ok(wide ? lambda_norm_rectified_f64(c->rows, c->columns, threads, x.data, center.data, scale.data, shift.data,
+                                                residual.data, y.data)
+                    : lambda_norm_rectified_f32(c->rows, c->columns, threads, x.data, center.data, scale.data, shift.data,
+                                                residual.data, y.data));
+    check("y", &y, c->y, 1);
+    check("x", &x, c->t.x, 1e-9);
+    check("mean", &center, c->center, 1e-9);
+    check("scale", &scale, c->scale, 1e-9);
+    check("shift", &shift, c->shift, 1e-9);
+    if (c->residual) check("residual", &residual, c->residual, 1e-9);
+}
 
 static void run_norm(norm_case *c, int wide, int64_t threads) {
     const norm *t = &c->t;
     const double growth = t->steepest;
     tensor x = filled(&c->x, wide, t->x), dx = filled(&c->dx, wide, t->g); /* turned from one into the other */
+    tensor y = {0}, dy = {0}, g = dx;
+    if (c->y) {
+        y = filled(&c->dx, wide, c->y);
+        dy = filled(&c->dx, wide, c->dy);
+        if (c->residual) g = empty(&c->dx, wide); /* its gradient */
+    }
     tensor weight = filled(&c->column, wide, t->weight);
     tensor mean = empty(&c->column, wide), var = empty(&c->column, wide);
     tensor dweight = empty(&c->column, wide), dbias = empty(&c->column, wide);
@@ -188,11 +216,14 @@ static void run_norm(norm_case *c, int wide, int64_t threads) {
     now.kernel = "norm_statistics";
     must_be_ok(wide ? lambda_norm_statistics_f64(c->rows, c->columns, c->stride, threads, x.data, mean.data, var.data)
                     : lambda_norm_statistics_f32(c->rows, c->columns, c->stride, threads, x.data, mean.data, var.data));
+    if (c->y) run_rectified(c, wide, threads);
     now.kernel = "norm_backward";
     must_be_ok(wide ? lambda_norm_backward_f64(c->rows, c->columns, c->stride, c->g_stride, threads, c->eps, x.data,
-                                               weight.data, mean.data, var.data, dx.data, dweight.data, dbias.data)
+                                               weight.data, mean.data, var.data, y.data, dy.data, g.data, dx.data, dweight.data,
+                                               dbias.data)
                     : lambda_norm_backward_f32(c->rows, c->columns, c->stride, c->g_stride, threads, c->eps, x.data,
-                                               weight.data, mean.data, var.data, dx.data, dweight.data, dbias.data));
+                                               weight.data, mean.data, var.data, y.data, dy.data, g.data, dx.data, dweight.data,
+                                               dbias.data));
     check("mean", &mean, t->mean, 1);
     check("var", &var, t->var, 1);
     check("dx", &dx, t->dx, growth);
@@ -200,6 +231,9 @@ static void run_norm(norm_case *c, int wide, int64_t threads) {
     check("dbias", &dbias, t->dbias, 1);
     check("x", &x, t->x, 1e-9);
     check("weight", &weight, t->weight, 1e-9);
+    if (c->y) check("y", &y, c->y, 1e-9);
+    if (c->y) check("dy", &dy, c->dy, 1e-9);
+    if (c->residual) check("dresidual", &g, t->g, 1);
 }
 
 static position_case make_position_case(void) {
@@ -245,13 +279,24 @@ static norm_case make_norm_case(void) {
     norm_case c = {.rows = one_in(4) ? between(60, 70) : between(1, 200), .columns = between(1, one_in(8) ? 100 : 20)};
     const double choices[] = {1e-5, 1e-3, 1};
     c.eps = choices[between(0, 2)];
-    c.stride = c.columns + (one_in(2) ? 0 : between(1, 20));
-    c.g_stride = c.columns + (one_in(2) ? 0 : between(1, 20));
+    const int rectified = one_in(2);
+    c.stride = c.columns + (rectified || one_in(2) ? 0 : between(1, 20));
+    c.g_stride = c.columns + (rectified || one_in(2) ? 0 : between(1, 20));
     c.x = (layout){{1, 1, c.rows, c.columns}, {0, 0, c.stride, 1}, one_in(3)};
     c.dx = (layout){{1, 1, c.rows, c.columns}, {0, 0, c.g_stride, 1}, one_in(3)};
     c.column = contiguous(1, 1, c.columns);
     c.t = (norm){numbers(&c.x), numbers(&c.column), numbers(&c.dx), zeros(c.columns), zeros(c.columns),
                  zeros(c.rows * c.columns), zeros(c.columns), zeros(c.columns), 1};
+    if (rectified) {
+        c.center = numbers(&c.column);
+        c.scale = numbers(&c.column);
+        c.shift = numbers(&c.column);
+        c.residual = one_in(2) ? numbers(&c.dx) : NULL;
+        c.y = zeros(c.rows * c.columns);
+        c.dy = c.t.g;
+        c.t.g = zeros(c.rows * c.columns);
+        naive_rectifier(c.rows, c.columns, c.t.x, c.center, c.scale, c.shift, c.residual, c.dy, c.y, c.t.g);
+    }
     naive_norm(c.rows, c.columns, c.eps, &c.t);
     return c;
 }
@@ -277,7 +322,8 @@ static void run_case(void) {
     const void *all[] = {t->q,    t->values, t->table,   t->lc,      t->dy,    t->y,       t->dq,       t->dvalues,
                          t->dtable, t->dlc,  c->raw_q,   c->raw_values, c->norm, l->keys,  l->dlc,      l->before,
                          l->lc,   l->by_u,   l->softmax, l->dkeys,   l->dvalues, s->x,     s->weight,   s->g,
-                         s->mean, s->var,    s->dx,      s->dweight, s->dbias};
+                         s->mean, s->var,    s->dx,      s->dweight, s->dbias, normed.center, normed.scale,
+                         normed.shift, normed.residual, normed.y, normed.dy};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free((void *)all[i]);
 }
 

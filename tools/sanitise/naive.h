@@ -123,10 +123,20 @@ static void naive_lambdas(const lambda_problem *p, const lambdas *t) {
 }
 
 typedef struct {
-    const double *x, *weight, *g;
+    double *x, *weight, *g;
     double *mean, *var, *dx, *dweight, *dbias;     /* zeros */
     double steepest;                               /* the largest 1 / sqrt(var + eps): rounding errors grow by it */
 } norm;
+
+/* y = max(0, (x - center) scale + shift + residual), and g what is left of its gradient. */
+static void naive_rectifier(int64_t rows, int64_t columns, const double *x, const double *center, const double *scale,
+                            const double *shift, const double *residual, const double *dy, double *y, double *g) {
+    for (int64_t i = 0; i < rows * columns; i++) {
+        const int64_t c = i % columns;
+        y[i] = fmax(0, (x[i] - center[c]) * scale[c] + shift[c] + (residual ? residual[i] : 0));
+        g[i] = y[i] > 0 ? dy[i] : 0;
+    }
+}
 
 static void naive_norm(int64_t rows, int64_t columns, double eps, norm *t) {
     t->steepest = 1;

@@ -36,14 +36,15 @@ class Problem(ctypes.Structure):
 
 PROBLEM = [ctypes.POINTER(Problem)]
 # What every kernel takes before its tensors, and how many tensors. As in lambda.h, to which the number belongs.
-INTERFACE = 2
+INTERFACE = 3
 KERNELS: dict[str, tuple[list[type], int]] = {
     "forward": (PROBLEM, 5),
     "backward": (PROBLEM, 9),
     "content_forward": (PROBLEM, 5),
     "content_backward": (PROBLEM, 7),
     "norm_statistics": ([ctypes.c_int64] * 4, 3),
-    "norm_backward": ([*[ctypes.c_int64] * 5, ctypes.c_double], 7),
+    "norm_backward": ([*[ctypes.c_int64] * 5, ctypes.c_double], 10),
+    "norm_rectified": ([ctypes.c_int64] * 3, 6),
 }
 
 

@@ -7,6 +7,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lambdanets.models.middle import Conv2d, Middle, Place
+from lambdanets.nn.listeners import has_listeners
+from lambdanets.nn.rectified import Rectified, norm_then_relu
 
 EXPANSION = 4
 
@@ -15,8 +17,8 @@ Setup = Literal["90", "350", "small"]
 STEM_WIDTH = 64
 
 
-def conv_norm_act(d_in: int, d_out: int, side: int, stride: int = 1) -> nn.Sequential:
-    return nn.Sequential(Conv2d(d_in, d_out, side, stride), nn.BatchNorm2d(d_out), nn.ReLU(inplace=True))
+def conv_norm_act(d_in: int, d_out: int, side: int, stride: int = 1) -> Rectified:
+    return Rectified(Conv2d(d_in, d_out, side, stride), nn.BatchNorm2d(d_out), nn.ReLU(inplace=True))
 
 
 def make_stem(setup: Setup, in_chans: int) -> nn.Sequential:
@@ -88,7 +90,7 @@ class Bottleneck(nn.Module):
         d_out = EXPANSION * place.width
         self.reduce = conv_norm_act(d_in, place.width, 1)
         self.middle = middle(place)
-        self.middle_norm = nn.Sequential(nn.BatchNorm2d(place.width), nn.ReLU(inplace=True))
+        self.middle_norm = Rectified(nn.BatchNorm2d(place.width), nn.ReLU(inplace=True))
         last_norm = nn.BatchNorm2d(d_out)
         nn.init.zeros_(last_norm.weight)  # every block begins as its shortcut
         self.expand = nn.Sequential(Conv2d(place.width, d_out, 1), last_norm)
@@ -97,6 +99,17 @@ class Bottleneck(nn.Module):
         self.shortcut = make_shortcut(setup, d_in, d_out, place.stride) if place.block == 0 else nn.Identity()
 
     def forward(self, x: Float[Tensor, "b d i j"]) -> Float[Tensor, "b e s t"]:
-        y = self.expand(self.middle_norm(self.middle(self.reduce(x))))
-        sum_: Tensor = self.shortcut(x) + self.drop_path(self.se(y))
-        return sum_.relu()
+        y = self.middle_norm(self.middle(self.reduce(x)))
+        shortcut: Tensor = self.shortcut(x)
+        if self.is_plain():
+            convolution, norm = self.expand
+            y = convolution(y)
+            together = norm_then_relu(norm, y, shortcut)
+            return torch.relu_(norm(y) + shortcut) if together is None else together
+        return torch.relu_(self.drop_path(self.se(self.expand(y))) + shortcut)
+
+    def is_plain(self) -> bool:
+        """Nothing stands between the last norm and the sum."""
+        dropped = self.training and self.drop_path.rate > 0
+        between = (self.expand, self.se, self.drop_path)
+        return isinstance(self.se, nn.Identity) and not dropped and not any(map(has_listeners, between))

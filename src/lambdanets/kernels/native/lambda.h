@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Counts up whenever a parameter or a field changes. */
-#define LAMBDA_INTERFACE 2
+#define LAMBDA_INTERFACE 3
 
 /* A grid of queries that looks at a grid of context positions. Maps of one axis have a first axis of length 1. */
 typedef struct {
@@ -46,12 +46,20 @@ enum { LAMBDA_OK = 0, LAMBDA_NO_MEMORY = 1 };
     (const lambda_problem *p, const real *keys, const real *values, const real *by_u, const real *softmax,         \
      const real *dlc, real *dkeys, real *dvalues)
 
-/* Batch norm in training of a (rows, columns) matrix x: mean and variance of the columns; and backward, in place of the
- * gradient g of y = (x - mean) weight / sqrt(var + eps) + bias, that of x. Rows are `stride` and `g_stride` apart. */
+/* Batch norm in training of a (rows, columns) matrix x: mean and variance of the columns; and backward, from the gradient
+ * g of (x - mean) weight / sqrt(var + eps) + bias that of x, which may take its place. Rows are `stride` apart in x,
+ * `g_stride` in g and dx.
+ * With a rectifier behind it: y = max(0, (x - mean) scale + shift + residual), where the residual may be NULL; and
+ * backward g is not read but written, as dy where y is above 0. Then y, dy and the residual are contiguous. Without, y
+ * and dy are NULL. */
+#define LAMBDA_NORM_RECTIFIED(real)                                                                              \
+    (int64_t rows, int64_t columns, int64_t threads, const real *x, const real *mean, const real *scale,          \
+     const real *shift, const real *residual, real *y)
 #define LAMBDA_NORM_STATISTICS(real) \
     (int64_t rows, int64_t columns, int64_t stride, int64_t threads, const real *x, real *mean, real *var)
 #define LAMBDA_NORM_BACKWARD(real)                                                                               \
     (int64_t rows, int64_t columns, int64_t stride, int64_t g_stride, int64_t threads, double eps, const real *x, \
-     const real *weight, const real *mean, const real *var, real *g, real *dweight, real *dbias)
+     const real *weight, const real *mean, const real *var, const real *y, const real *dy, real *g, real *dx,     \
+     real *dweight, real *dbias)
 
 #endif

@@ -1,5 +1,5 @@
 /* Batch norm of the columns of a matrix whose rows may lie apart, as the columns of a larger one do: its statistics, with
- * which whoever reads x computes y, and its backward pass.
+ * which whoever reads x computes y, its backward pass, and both with a rectifier behind it.
  *
  *   y = (x - mean) w / sqrt(var + eps) + b
  *   dx = w / sqrt(var + eps) (g - mean(g) - xhat mean(g xhat))      dw = sum g xhat      db = sum g
@@ -59,10 +59,32 @@ int NAME(norm_statistics)(int64_t rows, int64_t columns, int64_t stride, int64_t
     return LAMBDA_OK;
 }
 
+/* A number that is not one stays what it is. */
+int NAME(norm_rectified) LAMBDA_NORM_RECTIFIED(real);
+int NAME(norm_rectified)(int64_t rows, int64_t columns, int64_t threads, const real *x, const real *mean,
+                         const real *scale, const real *shift, const real *residual, real *y) {
+#pragma omp parallel for schedule(static) num_threads((int)threads)
+    for (int64_t r = 0; r < rows; r++) {
+        const real *in = x + r * columns, *more = residual + r * columns;
+        real *out = y + r * columns;
+        if (residual)
+            for (int64_t c = 0; c < columns; c++) {
+                const real sum = (in[c] - mean[c]) * scale[c] + shift[c] + more[c];
+                out[c] = 0 > sum ? 0 : sum;
+            }
+        else
+            for (int64_t c = 0; c < columns; c++) {
+                const real sum = (in[c] - mean[c]) * scale[c] + shift[c];
+                out[c] = 0 > sum ? 0 : sum;
+            }
+    }
+    return LAMBDA_OK;
+}
+
 int NAME(norm_backward) LAMBDA_NORM_BACKWARD(real);
 int NAME(norm_backward)(int64_t rows, int64_t columns, int64_t stride, int64_t g_stride, int64_t threads, double eps,
-                        const real *x, const real *weight, const real *mean, const real *var, real *g, real *dweight,
-                        real *dbias) {
+                        const real *x, const real *weight, const real *mean, const real *var, const real *y,
+                        const real *dy, real *g, real *dx, real *dweight, real *dbias) {
     const int64_t blocks = (rows + BLOCK - 1) / BLOCK;
     real *sums = malloc(sizeof(real) * (2 * blocks + 3) * columns);
     if (!sums) return LAMBDA_NO_MEMORY;
@@ -73,11 +95,15 @@ int NAME(norm_backward)(int64_t rows, int64_t columns, int64_t stride, int64_t g
         for (int64_t z = 0; z < blocks; z++) {
             real *sum = sums + 2 * z * columns, *product = sum + columns;
             memset(sum, 0, sizeof(real) * 2 * columns);
-            for (int64_t r = z * BLOCK; r < SMALLER((z + 1) * BLOCK, rows); r++)
+            for (int64_t r = z * BLOCK; r < SMALLER((z + 1) * BLOCK, rows); r++) {
+                if (y)
+                    for (int64_t c = 0; c < columns; c++)
+                        g[r * g_stride + c] = y[r * columns + c] <= 0 ? 0 : dy[r * columns + c];
                 for (int64_t c = 0; c < columns; c++) {
                     sum[c] += g[r * g_stride + c];
                     product[c] += g[r * g_stride + c] * (x[r * stride + c] - mean[c]);
                 }
+            }
         }
 #pragma omp for schedule(static)
         for (int64_t c = 0; c < columns; c++) {
@@ -96,7 +122,7 @@ int NAME(norm_backward)(int64_t rows, int64_t columns, int64_t stride, int64_t g
 #pragma omp for schedule(static)
         for (int64_t r = 0; r < rows; r++)
             for (int64_t c = 0; c < columns; c++)
-                g[r * g_stride + c] =
+                dx[r * g_stride + c] =
                     g[r * g_stride + c] * scale[c] + (x[r * stride + c] - mean[c]) * slope[c] + shift[c];
     }
     free(sums);

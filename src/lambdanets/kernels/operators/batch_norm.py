@@ -31,7 +31,7 @@ def gradient_in_place(
     """Turn the gradient g of y into that of x; those of weight and bias are returned."""
     dweight, dbias = torch.empty_like(mean), torch.empty_like(mean)
     sizes = (*x.shape, x.stride(0), g.stride(0), threads(), eps)
-    call("norm_backward", sizes, x, weight.contiguous(), mean, var, g, dweight, dbias)
+    call("norm_backward", sizes, x, weight.contiguous(), mean, var, None, None, g, g, dweight, dbias)
     return dweight, dbias
 
 

@@ -1,0 +1,87 @@
+"""Batch norm of a matrix (rows, c) with a residual and a rectifier behind it, in one pass over each.
+
+y = max(0, (x - mean) weight / sqrt(var + eps) + bias + residual)
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lambdanets.kernels.library import call, threads
+from lambdanets.kernels.operators.batch_norm import statistics
+from lambdanets.kernels.operators.definitions import definitions, refuse_second_derivative
+
+definitions.define(
+    "rectified_norm(Tensor x, Tensor weight, Tensor bias, Tensor? residual, float eps) -> (Tensor, Tensor, Tensor)"
+)
+definitions.define(
+    "rectified_norm_backward(Tensor dy, Tensor x, Tensor weight, Tensor y, Tensor mean, Tensor var, float eps,"
+    " bool has_residual) -> (Tensor, Tensor, Tensor, Tensor)"
+)
+
+
+def rectify(x: Tensor, mean: Tensor, scale: Tensor, shift: Tensor, residual: Tensor | None) -> Tensor:
+    """max(0, (x - mean) scale + shift + residual), of matrices; without a gradient."""
+    y = torch.empty_like(x)
+    call("norm_rectified", (*x.shape, threads()), x, mean, scale, shift, residual, y)
+    return y
+
+
+@torch.library.impl(definitions, "rectified_norm", "CPU")
+def _forward(
+    x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    x, residual = x.contiguous(), None if residual is None else residual.contiguous()
+    if residual is not None and residual.shape != x.shape:
+        raise ValueError(f"lambdanets: residual must be {tuple(x.shape)} here, got {tuple(residual.shape)}")
+    mean, var = statistics(x)
+    return rectify(x, mean, weight * torch.rsqrt(var + eps), bias.contiguous(), residual), mean, var
+
+
+@torch.library.impl(definitions, "rectified_norm_backward", "CPU")
+def _gradients(
+    dy: Tensor, x: Tensor, weight: Tensor, y: Tensor, mean: Tensor, var: Tensor, eps: float, has_residual: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    dy, x, y = dy.contiguous(), x.contiguous(), y.contiguous()
+    dx, dweight, dbias = torch.empty_like(x), torch.empty_like(mean), torch.empty_like(mean)
+    dresidual = torch.empty_like(x) if has_residual else x.new_empty(0)
+    g = dresidual if has_residual else dx
+    sizes = (*x.shape, x.stride(0), g.stride(0), threads(), eps)
+    call("norm_backward", sizes, x, weight.contiguous(), mean, var, y, dy, g, dx, dweight, dbias)
+    return dx, dweight, dbias, dresidual
+
+
+def _fake(
+    x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    return x.new_empty(x.shape), x.new_empty(x.shape[1]), x.new_empty(x.shape[1])
+
+
+def _fake_gradients(
+    dy: Tensor, x: Tensor, weight: Tensor, y: Tensor, mean: Tensor, var: Tensor, eps: float, has_residual: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    dresidual = x.new_empty(x.shape if has_residual else (0,))
+    return x.new_empty(x.shape), torch.empty_like(mean), torch.empty_like(mean), dresidual
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    x, weight, _, residual, ctx.eps = inputs
+    ctx.has_residual = residual is not None
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.save_for_backward(x, weight, *output)
+
+
+def _backward(ctx: Any, dy: Tensor, *_: Any) -> tuple[Any, ...]:
+    saved = ctx.saved_tensors
+    gradients = torch.ops.lambdanets.rectified_norm_backward(dy, *saved, ctx.eps, ctx.has_residual)
+    dx, dweight, dbias, dresidual = gradients
+    return dx, dweight, dbias, dresidual if ctx.has_residual else None, None
+
+
+torch.library.register_fake("lambdanets::rectified_norm", _fake, lib=definitions)
+torch.library.register_fake("lambdanets::rectified_norm_backward", _fake_gradients, lib=definitions)
+torch.library.register_autograd("lambdanets::rectified_norm", _backward, setup_context=_remember, lib=definitions)
+refuse_second_derivative("rectified_norm_backward")
+
+rectified_norm = torch.ops.lambdanets.rectified_norm.default

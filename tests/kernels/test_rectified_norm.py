@@ -1,0 +1,123 @@
+"""Norm, residual and rectifier in one pass are what torch makes of them in three."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from compare import TOLERANCE, assert_close
+from lambdanets import create_model
+from lambdanets.kernels import unavailable
+from lambdanets.kernels.operators import rectified_norm
+from lambdanets.nn.rectified import Rectified, norm_then_relu
+
+pytestmark = pytest.mark.skipif(unavailable() is not None, reason=f"no kernels: {unavailable()}")
+LAST = torch.channels_last
+
+
+def maps(*shape, dtype=torch.float64):
+    return torch.randn(shape, dtype=dtype).contiguous(memory_format=LAST)
+
+
+def norm_of(channels, dtype=torch.float64):
+    norm = nn.BatchNorm2d(channels, momentum=0.3)
+    nn.init.normal_(norm.weight)
+    nn.init.normal_(norm.bias)
+    return norm.to(dtype)
+
+
+def with_gradients(function, norm, x, residual, g):
+    leaves = [x.detach().requires_grad_(), *([] if residual is None else [residual.detach().requires_grad_()])]
+    y = function(norm, *leaves)
+    names = ["y", "dx", *([] if residual is None else ["dresidual"]), "dweight", "dbias", "mean", "var"]
+    gradients = torch.autograd.grad(y, [*leaves, norm.weight, norm.bias], g)
+    return dict(zip(names, [y.detach(), *gradients, norm.running_mean, norm.running_var], strict=True))
+
+
+def plain(norm, x, residual=0.0):
+    return (norm(x) + residual).relu()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("with_residual", [False, True])
+@pytest.mark.parametrize("shape", [(2, 7, 5, 3), (1, 33, 11, 13), (3, 1, 1, 1), (1, 5, 1, 2)])
+def test_training(shape, with_residual, dtype, threads):
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    x, g = maps(*shape, dtype=dtype), maps(*shape, dtype=dtype)
+    residual = maps(*shape, dtype=dtype) if with_residual else None
+    norm = norm_of(shape[1], dtype)
+    exact = copy.deepcopy(norm).double()
+    ours = with_gradients(norm_then_relu, norm, x, residual, g)
+    theirs = with_gradients(plain, exact, x.double(), None if residual is None else residual.double(), g.double())
+    assert_close(ours, theirs, TOLERANCE[dtype])
+    assert norm.num_batches_tracked == 1
+
+
+@pytest.mark.parametrize("with_residual", [False, True])
+def test_eval(with_residual):
+    norm = norm_of(7).eval()
+    norm.running_mean.normal_()
+    norm.running_var.uniform_(0.5, 2)
+    x, residual = maps(2, 7, 5, 3), maps(2, 7, 5, 3) if with_residual else None
+    with torch.no_grad():
+        y = norm_then_relu(norm, x, residual)
+        torch.testing.assert_close(y, plain(norm, x, 0.0 if residual is None else residual))
+    assert y.is_contiguous(memory_format=LAST)
+
+
+def test_gradcheck():
+    torch.manual_seed(0)
+    shapes = ((9, 5), (5,), (5,), (9, 5))
+    leaves = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    assert torch.autograd.gradcheck(lambda *t: rectified_norm(*t, 1e-5)[0], leaves)
+
+
+def test_what_is_not_a_number_stays_so():
+    x = maps(2, 3, 5, 5)
+    x[0, 1, 2, 2] = torch.nan
+    y = norm_then_relu(norm_of(3), x)
+    assert y[:, 1].isnan().all()
+    assert y[:, [0, 2]].isfinite().all()
+
+
+def test_left_to_torch():
+    norm, x = norm_of(7), maps(2, 7, 5, 3)
+    for other in (x.contiguous(), x.float(), x[:0], maps(1, 7, 1, 1)):
+        assert norm_then_relu(norm, other) is None
+    assert norm_then_relu(norm, x, torch.randn(2, 7, 5, 3, dtype=torch.float64)) is None
+    assert norm_then_relu(nn.SyncBatchNorm(7).double(), x) is None
+    assert norm_then_relu(nn.BatchNorm2d(7, affine=False).double(), x) is None
+    assert norm_then_relu(norm.eval(), x) is None  # frozen, but trained: torch has the gradient for that
+
+
+def test_whoever_listens_hears():
+    heard = []
+    model = Rectified(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU()).to(memory_format=LAST)
+    for layer in model[1:]:
+        layer.register_forward_hook(lambda *_: heard.append(1))
+        model(maps(2, 3, 5, 5, dtype=torch.float32))
+    assert len(heard) == 3
+
+
+@pytest.mark.parametrize("changes", [{}, {"setup": "350", "se": True, "drop_path": 0.5}], ids=["plain", "se"])
+def test_networks_are_the_same_in_both_formats(changes):
+    """Kernels on channels-last maps, torch on the others."""
+    torch.manual_seed(0)
+    small = dict(blocks=(1, 1, 1, 1), placement="CLCL", image_size=64, num_classes=5)
+    model = create_model("lambda_resnet26", **small, **changes).double()
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.weight, 0.2, 0.6)
+    other = copy.deepcopy(model).to(memory_format=LAST)
+    x = maps(2, 3, 64, 64)
+    for training in (True, False):
+        answers = []
+        for each, images in ((model, x.contiguous()), (other, x)):
+            torch.manual_seed(0)
+            answers.append(each.train(training)(images))
+        torch.testing.assert_close(*answers, rtol=1e-9, atol=1e-9)
+    for name, statistic in model.named_buffers():
+        torch.testing.assert_close(other.get_buffer(name), statistic, rtol=1e-9, atol=1e-9)
