@@ -10,7 +10,7 @@ from compare import TOLERANCE, assert_close
 from lambdanets import create_model
 from lambdanets.kernels import unavailable
 from lambdanets.kernels.operators import rectified_norm
-from lambdanets.nn.rectified import Rectified, norm_then_relu
+from lambdanets.nn.rectified import Rectified, norm_then_relu, norms_then_relu
 
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=f"no kernels: {unavailable()}")
 LAST = torch.channels_last
@@ -68,6 +68,19 @@ def test_eval(with_residual):
     assert y.is_contiguous(memory_format=LAST)
 
 
+def test_two_norms():
+    norms = [norm_of(7).eval() for _ in range(2)]
+    for norm in norms:
+        norm.running_mean.normal_()
+        norm.running_var.uniform_(0.5, 2)
+    x, other = maps(2, 7, 5, 3), maps(2, 7, 5, 3)
+    assert norms_then_relu(norms[0], x, norms[1], other) is None  # torch has the gradients
+    with torch.no_grad():
+        y = norms_then_relu(norms[0], x, norms[1], other)
+        torch.testing.assert_close(y, plain(norms[0], x, norms[1](other)))
+        assert norms_then_relu(norms[0], x, norms[1].train(), other) is None
+
+
 def test_gradcheck():
     torch.manual_seed(0)
     shapes = ((9, 5), (5,), (5,), (9, 5))
@@ -119,5 +132,7 @@ def test_networks_are_the_same_in_both_formats(changes):
             torch.manual_seed(0)
             answers.append(each.train(training)(images))
         torch.testing.assert_close(*answers, rtol=1e-9, atol=1e-9)
+        with torch.no_grad():
+            torch.testing.assert_close(other.eval()(x), model.eval()(x.contiguous()), rtol=1e-9, atol=1e-9)
     for name, statistic in model.named_buffers():
         torch.testing.assert_close(other.get_buffer(name), statistic, rtol=1e-9, atol=1e-9)

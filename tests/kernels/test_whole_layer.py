@@ -3,10 +3,12 @@
 That layers equal the oracle is tested with all others in tests/nn; here, that the operator is what they run.
 """
 
+import copy
+
 import pytest
 import torch
 
-from compare import TOLERANCE, assert_close
+from compare import TOLERANCE, assert_close, randomise
 from lambdanets import LambdaLayer1d, LambdaLayer2d, LambdaLayer3d
 from lambdanets.kernels import unavailable
 from lambdanets.nn import lambda_layers
@@ -127,3 +129,15 @@ def test_keeps_the_input_and_its_projections():
     positions = 2 * 28 * 28
     large = sorted(n for n in kept.values() if n >= positions * 16)
     assert large == [positions * 64, positions * (4 * 16 + 16 + 16)]
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("name", [*TAKEN, *LEFT])
+def test_inference_is_what_eval_mode_with_gradients_gives(name, dtype):
+    """Without gradients the kernels apply running statistics to what they read; with them, those are in the weights."""
+    layer = copy.deepcopy({**TAKEN, **LEFT}[name]).to(dtype).eval()
+    randomise(layer)
+    x = torch.randn(2, 32, *(11, 7, 5)[: layer.dims], dtype=dtype)
+    with torch.no_grad():
+        inferred = layer(x)
+    assert_close({"y": inferred}, {"y": layer.double()(x.double()).detach()}, TOLERANCE[dtype])

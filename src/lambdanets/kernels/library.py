@@ -44,7 +44,7 @@ KERNELS: dict[str, tuple[list[type], int]] = {
     "content_backward": (PROBLEM, 7),
     "norm_statistics": ([ctypes.c_int64] * 4, 3),
     "norm_backward": ([*[ctypes.c_int64] * 5, ctypes.c_double], 10),
-    "norm_rectified": ([ctypes.c_int64] * 3, 6),
+    "norm_rectified": ([ctypes.c_int64] * 3, 7),
 }
 
 

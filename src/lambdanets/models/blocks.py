@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from lambdanets.models.middle import Conv2d, Middle, Place
 from lambdanets.nn.listeners import has_listeners
-from lambdanets.nn.rectified import Rectified, norm_then_relu
+from lambdanets.nn.rectified import Rectified, norm_then_relu, norms_then_relu
 
 EXPANSION = 4
 
@@ -100,16 +100,25 @@ class Bottleneck(nn.Module):
 
     def forward(self, x: Float[Tensor, "b d i j"]) -> Float[Tensor, "b e s t"]:
         y = self.middle_norm(self.middle(self.reduce(x)))
-        shortcut: Tensor = self.shortcut(x)
-        if self.is_plain():
-            convolution, norm = self.expand
-            y = convolution(y)
-            together = norm_then_relu(norm, y, shortcut)
-            return torch.relu_(norm(y) + shortcut) if together is None else together
-        return torch.relu_(self.drop_path(self.se(self.expand(y))) + shortcut)
+        if not self.is_plain():
+            return torch.relu_(self.drop_path(self.se(self.expand(y))) + self.shortcut(x))
+        convolution, norm = self.expand
+        y = convolution(y)
+        if isinstance(self.shortcut, nn.Identity):
+            shortcut, together = x, norm_then_relu(norm, y, x)
+        else:
+            *before, shortcut_norm = self.shortcut
+            shortcut = x
+            for layer in before:
+                shortcut = layer(shortcut)
+            together = norms_then_relu(norm, y, shortcut_norm, shortcut)
+            if together is None:
+                shortcut = shortcut_norm(shortcut)
+                together = norm_then_relu(norm, y, shortcut)
+        return torch.relu_(norm(y) + shortcut) if together is None else together
 
     def is_plain(self) -> bool:
-        """Nothing stands between the last norm and the sum."""
+        """Nothing stands between the last norms and the sum, and nobody listens to what they are parts of."""
         dropped = self.training and self.drop_path.rate > 0
-        between = (self.expand, self.se, self.drop_path)
+        between = (self.expand, self.se, self.drop_path, self.shortcut)
         return isinstance(self.se, nn.Identity) and not dropped and not any(map(has_listeners, between))

@@ -4,17 +4,33 @@ What torch would do in a dozen steps between the projections and the output, eac
 for autograd to keep, is done where the numbers are.
 """
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lambdanets.kernels.operators import layer
-from lambdanets.nn.norms import batch_norms_in_training, check_batch, keep_statistics, weight_and_bias
+from lambdanets.kernels import unavailable
+from lambdanets.kernels.operators import infer, layer
+from lambdanets.nn.norms import (
+    as_scale_and_shift,
+    batch_norms_in_training,
+    check_batch,
+    keep_statistics,
+    weight_and_bias,
+)
 from lambdanets.nn.projections import Joint
 from lambdanets.nn.scene import Scene
 from lambdanets.ops.geometry import Grid
 from lambdanets.ops.keys import KeyNorm
 from lambdanets.ops.plans import Problem, choose
 from lambdanets.ops.plans.native import Native, window_of
+
+
+def reads_norms() -> bool:
+    """May norms with running statistics be left to the kernels, which apply them to what they read?
+
+    They then have no gradients, and no compiler sees them.
+    """
+    return not torch.is_grad_enabled() and unavailable() is None and not torch.compiler.is_compiling()
 
 
 def layer_at_once(
@@ -42,6 +58,15 @@ def layer_at_once(
     if not isinstance(choose(problem, plan), Native):
         return None
     norms = [norm for norm in joint.norms if norm is not None and type(norm) is not nn.Identity]
+    y: Tensor
+    if norms and reads_norms():
+        known = [as_scale_and_shift(norm, x) for norm in norms]
+        if len(known) == 2 and known[0] is not None and known[1] is not None:
+            table, window = window_of(grid, table)
+            scale, shift = (torch.cat(both) for both in zip(*known, strict=True))
+            norm = torch.stack((torch.zeros_like(scale), scale, shift))
+            y, *_ = infer(x, norm, table, position_bias, h, k, u, *window)
+            return y
     together = batch_norms_in_training(norms, x) if norms else []
     if together is None or len(together) not in (0, 2):
         return None
@@ -52,7 +77,6 @@ def layer_at_once(
         weight, bias = weight_and_bias(together)
         eps = together[0].eps
     table, window = window_of(grid, table)
-    y: Tensor
     y, mean, var, *_ = layer(x, weight, bias, table, position_bias, h, k, u, eps, *window)
     if together:
         keep_statistics(together, mean, var, x.shape[0] * x.shape[1])

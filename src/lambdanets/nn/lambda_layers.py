@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from lambdanets.nn.arguments import one_of, per_axis, positive, window
-from lambdanets.nn.at_once import layer_at_once
+from lambdanets.nn.at_once import layer_at_once, reads_norms
 from lambdanets.nn.explain import Explanation, explain_position_term
 from lambdanets.nn.intermediates import LambdaIntermediates, gather_intermediates
 from lambdanets.nn.layout import every, memory_format
@@ -324,7 +324,9 @@ class LambdaLayer(nn.Module):
         parts: list[Part] = [(self.query, self.query_norm), (self.value, self.value_norm)]
         if self.key is not None:
             parts.append((self.key, None))
-        return project_jointly(seen.tokens, parts) if seen.asking is seen.tokens and can_be_joined(parts) else None
+        if seen.asking is not seen.tokens or not can_be_joined(parts):
+            return None
+        return project_jointly(seen.tokens, parts, fold=not reads_norms() or self.plan not in (None, "native"))
 
     def _project(self, seen: _Seen, joint: Joint | None) -> _Projected:
         owner = type(self).__name__

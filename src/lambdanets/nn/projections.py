@@ -39,10 +39,11 @@ class Joint(NamedTuple):
     norms: list[nn.Module | None]  # still to be applied
 
 
-def project_jointly(x: Float[Tensor, "b n d"], parts: Sequence[Part]) -> Joint:
+def project_jointly(x: Float[Tensor, "b n d"], parts: Sequence[Part], *, fold: bool = True) -> Joint:
     """x W of every projection, taken as one product. Parts with a norm come before those without.
 
-    A batch norm that uses its running statistics is a scale and a shift of each channel, and goes into the weights.
+    A batch norm that uses its running statistics is a scale and a shift of each channel, and goes into the weights,
+    unless whoever reads the product can do it on the way.
     """
     weights: list[Tensor] = []
     shifts: list[Tensor] = []
@@ -50,7 +51,7 @@ def project_jointly(x: Float[Tensor, "b n d"], parts: Sequence[Part]) -> Joint:
     for projection, norm in parts:
         weight = projection.weight
         assert isinstance(weight, Tensor)
-        folded = None if norm is None else as_scale_and_shift(norm, x)
+        folded = as_scale_and_shift(norm, x) if fold and norm is not None else None
         weights.append(weight if folded is None else weight * folded[0][:, None])
         shifts.append(weight.new_zeros(weight.shape[0]) if folded is None else folded[1])
         left.append(norm if folded is None else None)

@@ -28,29 +28,51 @@ def norm_then_relu(
     norm: nn.Module, x: Float[Tensor, "b c i j"], residual: Float[Tensor, "b c i j"] | None = None
 ) -> Float[Tensor, "b c i j"] | None:
     """relu(norm(x) + residual), or None if that takes more than the kernels can do."""
-    if type(norm) is not nn.BatchNorm2d or has_listeners(norm) or not norm.affine or not norm.track_running_stats:
+    if not can_serve(norm, x) or (residual is not None and not can_serve(norm, residual)):
         return None
-    if not all(is_row_of_channels(t, norm) for t in (x, residual) if t is not None):
-        return None
-    if unavailable() is not None or torch.compiler.is_compiling() or is_transformed():
-        return None
+    assert isinstance(norm, nn.BatchNorm2d)
     matrix, more = as_rows(x), None if residual is None else as_rows(residual)
     y: Tensor
     if norm.training and matrix.shape[0] > 1:
         y, mean, var = rectified_norm(matrix, norm.weight, norm.bias, more, norm.eps)
         keep_statistics([norm], mean, var, matrix.shape[0])
     elif not norm.training and not needs_gradient(norm, x, residual):
-        assert norm.running_mean is not None
-        assert norm.running_var is not None
-        scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
-        y = rectify(matrix, norm.running_mean, scale, norm.bias, more)
+        y = rectify(matrix, *mean_and_scale(norm), norm.bias, more)
     else:
         return None
-    return y.view(x.shape[0], *x.shape[2:], -1).movedim(-1, 1)
+    return as_maps(y, like=x)
 
 
-def is_row_of_channels(x: Float[Tensor, "b c i j"], norm: nn.BatchNorm2d) -> bool:
-    """A map that lies in memory as rows of channels, in a precision that the kernels have and the norm has too."""
+def norms_then_relu(
+    norm: nn.Module,
+    x: Float[Tensor, "b c i j"],
+    other_norm: nn.Module,
+    other: Float[Tensor, "b c i j"],
+) -> Float[Tensor, "b c i j"] | None:
+    """relu(norm(x) + other_norm(other)) in eval mode, or None if that takes more than the kernels can do."""
+    for its_norm, its_x in ((norm, x), (other_norm, other)):
+        if not can_serve(its_norm, its_x) or its_norm.training or needs_gradient(its_norm, its_x):
+            return None
+    assert isinstance(norm, nn.BatchNorm2d)
+    assert isinstance(other_norm, nn.BatchNorm2d)
+    mean, scale = mean_and_scale(other_norm)
+    shift = norm.bias + other_norm.bias - mean * scale
+    return as_maps(rectify(as_rows(x), *mean_and_scale(norm), shift, as_rows(other), scale), like=x)
+
+
+def mean_and_scale(norm: nn.BatchNorm2d) -> tuple[Float[Tensor, "c"], Float[Tensor, "c"]]:
+    """Of running statistics."""
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    return norm.running_mean, norm.weight * torch.rsqrt(norm.running_var + norm.eps)
+
+
+def can_serve(norm: nn.Module, x: Float[Tensor, "b c i j"]) -> bool:
+    """A plain batch norm, and a map that lies in memory as rows of channels, both in a precision of the kernels."""
+    if type(norm) is not nn.BatchNorm2d or has_listeners(norm) or not norm.affine or not norm.track_running_stats:
+        return False
+    if unavailable() is not None or torch.compiler.is_compiling() or is_transformed():
+        return False
     if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64) or x.dtype != norm.weight.dtype:
         return False
     return x.ndim == 4 and x.numel() > 0 and x.is_contiguous(memory_format=torch.channels_last)
@@ -60,6 +82,9 @@ def as_rows(x: Float[Tensor, "b c i j"]) -> Float[Tensor, "_ c"]:
     return x.movedim(1, -1).flatten(0, 2)
 
 
-def needs_gradient(norm: nn.BatchNorm2d, x: Tensor, residual: Tensor | None) -> bool:
-    tensors = (x, residual, norm.weight, norm.bias)
-    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors if t is not None)
+def as_maps(rows: Float[Tensor, "_ c"], like: Float[Tensor, "b c i j"]) -> Float[Tensor, "b c i j"]:
+    return rows.view(like.shape[0], *like.shape[2:], -1).movedim(-1, 1)
+
+
+def needs_gradient(norm: nn.Module, *tensors: Tensor | None) -> bool:
+    return torch.is_grad_enabled() and any(t.requires_grad for t in (*tensors, *norm.parameters()) if t is not None)

@@ -62,12 +62,18 @@ int NAME(norm_statistics)(int64_t rows, int64_t columns, int64_t stride, int64_t
 /* A number that is not one stays what it is. */
 int NAME(norm_rectified) LAMBDA_NORM_RECTIFIED(real);
 int NAME(norm_rectified)(int64_t rows, int64_t columns, int64_t threads, const real *x, const real *mean,
-                         const real *scale, const real *shift, const real *residual, real *y) {
+                         const real *scale, const real *shift, const real *residual, const real *residual_scale,
+                         real *y) {
 #pragma omp parallel for schedule(static) num_threads((int)threads)
     for (int64_t r = 0; r < rows; r++) {
         const real *in = x + r * columns, *more = residual + r * columns;
         real *out = y + r * columns;
-        if (residual)
+        if (residual && residual_scale)
+            for (int64_t c = 0; c < columns; c++) {
+                const real sum = (in[c] - mean[c]) * scale[c] + shift[c] + more[c] * residual_scale[c];
+                out[c] = 0 > sum ? 0 : sum;
+            }
+        else if (residual)
             for (int64_t c = 0; c < columns; c++) {
                 const real sum = (in[c] - mean[c]) * scale[c] + shift[c] + more[c];
                 out[c] = 0 > sum ? 0 : sum;

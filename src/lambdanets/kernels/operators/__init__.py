@@ -4,8 +4,8 @@ Grids have one or two axes, given as lists of integers; those of one axis have a
 """
 
 from lambdanets.kernels.operators.batch_norm import batch_norm
-from lambdanets.kernels.operators.layer import layer
+from lambdanets.kernels.operators.layer import infer, layer
 from lambdanets.kernels.operators.position import position_term
 from lambdanets.kernels.operators.rectified_norm import rectified_norm, rectify
 
-__all__ = ["batch_norm", "layer", "position_term", "rectified_norm", "rectify"]
+__all__ = ["batch_norm", "infer", "layer", "position_term", "rectified_norm", "rectify"]

@@ -63,10 +63,29 @@ def _forward(
     *grid: Any,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     projected = projected.contiguous()
-    q, values, keys, normed = columns(projected, h, k, u)
-    b, n, v = *projected.shape[:2], values.shape[2]
+    normed = columns(projected, h, k, u).normed
     mean, var = (projected.new_empty(0), projected.new_empty(0)) if weight is None else statistics(normed)
     norm = normalisation(mean, var, weight, bias, eps)
+    y, by_u, softmax = infer(projected, norm, table, position_bias, h, k, u, *grid)
+    return y, mean, var, by_u, softmax
+
+
+def infer(
+    projected: Tensor,
+    norm: Tensor | None,
+    table: Tensor,
+    position_bias: Tensor | None,
+    h: int,
+    k: int,
+    u: int,
+    *grid: Any,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The output for a norm whose mean, scale and shift (3, h k + v u) are known, and what is kept of the content term.
+
+    Not an operator: without gradients and compilers.
+    """
+    q, values, keys, _ = columns(projected, h, k, u)
+    b, n, v = *projected.shape[:2], values.shape[2]
     y, content = projected.new_empty(b, n, h, v), projected.new_empty(b, k, v)
     by_u, softmax = projected.new_empty(b, u, k, v), projected.new_empty(b, 2, u, k)
     problem = describe(q, values, table, grid, y=y, keys=keys, norm=norm)
@@ -74,7 +93,7 @@ def _forward(
     if position_bias is not None:
         content += position_bias[:, None]
     call("forward", [problem], q, values, table.contiguous(), content, y)
-    return y, mean, var, by_u, softmax
+    return y, by_u, softmax
 
 
 @torch.library.impl(definitions, "layer_backward", "CPU")

@@ -21,10 +21,17 @@ definitions.define(
 )
 
 
-def rectify(x: Tensor, mean: Tensor, scale: Tensor, shift: Tensor, residual: Tensor | None) -> Tensor:
-    """max(0, (x - mean) scale + shift + residual), of matrices; without a gradient."""
+def rectify(
+    x: Tensor,
+    mean: Tensor,
+    scale: Tensor,
+    shift: Tensor,
+    residual: Tensor | None = None,
+    residual_scale: Tensor | None = None,
+) -> Tensor:
+    """max(0, (x - mean) scale + shift + residual residual_scale), of matrices; without a gradient."""
     y = torch.empty_like(x)
-    call("norm_rectified", (*x.shape, threads()), x, mean, scale, shift, residual, y)
+    call("norm_rectified", (*x.shape, threads()), x, mean, scale, shift, residual, residual_scale, y)
     return y
 
 
