@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from lambdanets.bench.formats import MEMORY_FORMATS, Format, convert
 from lambdanets.bench.gate import check_layers
 from lambdanets.bench.job import Job, Row, Track
 from lambdanets.bench.memory import Subject, peak_in_fresh_process
@@ -22,6 +23,7 @@ from lambdanets.timing import best_times
 
 TABLES = (4, 12, 13)
 QUICK_SIDE = 64
+FORMAT: Format = "channels-last"  # the faster one for all of these networks
 
 
 @dataclass(frozen=True)
@@ -127,8 +129,9 @@ def subject(table: int, row: str, quick: bool) -> Subject:
     config = configuration(table, row)
     if quick:
         config = replace(config, image_size=QUICK_SIDE)
-    x = torch.randn(Settings(quick=quick).batch, config.in_chans, config.image_size, config.image_size)
-    return Subject(ResNet(config), x, small=torch.randn(2, config.in_chans, 32, 32))
+    shapes = [(Settings(quick=quick).batch, config.in_chans, side, side) for side in (config.image_size, 32)]
+    x, small = (torch.randn(shape).contiguous(memory_format=MEMORY_FORMATS[FORMAT]) for shape in shapes)
+    return Subject(convert(ResNet(config), FORMAT), x, small)
 
 
 def peak(table: int, row: str, quick: bool = False) -> int | None:
