@@ -92,7 +92,10 @@ def test_plan_measures_what_it_has_patience_for(capsys):
         (("bench",), "required: BENCHMARK"),
         (("bench", "layers", "--rounds", "0"), "--rounds: must be a positive integer, got '0'"),
         (("bench", "layers", "--format", "diagonal"), "invalid choice: 'diagonal'"),
-        (("bench", "layers", "--json", "no/such/folder/f.json"), "the folder of --json no/such/folder/f.json"),
+        (
+            ("bench", "layers", "--json", "no/such/folder/f.json"),
+            "f.json is a folder, or in none",
+        ),
         (("bench", "picture", "no-such.json", "out.png"), "no-such.json"),
     ],
 )

@@ -10,6 +10,8 @@ from torch import nn
 from lambdanets import LambdaLayer2d, LambdaMixer, create_model, lambdafy
 from lambdanets.cli.main import main
 from lambdanets.cost import count, profile, totals
+from lambdanets.kernels import unavailable
+from lambdanets.nn import rectified
 
 SMALL = dict(blocks=(1, 1, 1, 1), image_size=32, num_classes=5)
 
@@ -53,6 +55,23 @@ def layer_choice(layer):
     return layer.explain(9, b=2, patience=0.0).chosen
 
 
+@pytest.mark.skipif(unavailable() is not None, reason="there are no kernels")
+def test_what_is_timed_is_what_is_run(monkeypatch):
+    """On channels-last maps norms are taken together with rectifiers, unless somebody listens to them."""
+    calls = []
+    real = rectified.rectify
+    monkeypatch.setattr(rectified, "rectify", lambda *t: calls.append(1) or real(*t))
+    model = create_model("resnet26_small", **SMALL).to(memory_format=torch.channels_last)
+    x = torch.randn(2, 3, 32, 32).contiguous(memory_format=torch.channels_last)
+    with torch.no_grad():
+        model.eval()(x)
+    once = len(calls)
+    assert once > 0
+    calls.clear()
+    profile(model, x, rounds=2)
+    assert len(calls) == 4 * once  # three passes that are timed, one that asks for plans
+
+
 def test_networks_of_others_and_single_layers():
     model = lambdafy(torchvision.models.resnet18(num_classes=3), "CCCL", image_size=64, show=None)
     costs = {cost.name: cost for cost in profile(model, torch.randn(2, 3, 64, 64), rounds=1)}
@@ -80,8 +99,8 @@ def test_the_command(tmp_path, capsys):
     ("arguments", "message"),
     [
         (["nothing"], "neither a model nor a folder 'nothing'"),
-        (["lambda_resnet26_small", "--size", "0"], "must be a positive integer"),
-        (["lambda_resnet26_small", "--json", "/no/such/folder/f"], "or in none that exists"),
+        (["lambda_resnet26_small", "--size", "0"], "must be like 224 or 224x160"),
+        (["lambda_resnet26_small", "--json", "/no/such/folder/f"], "or in none that can be written to"),
     ],
 )
 @pytest.mark.unchecked

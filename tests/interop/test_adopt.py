@@ -1,6 +1,7 @@
 """Layers and networks of lucidrains and timm answer the same once their layers are ours."""
 
 import copy
+import sys
 
 import pytest
 import timm
@@ -194,6 +195,15 @@ def test_what_cannot_be_mapped_is_refused_and_left_alone(make, message):
     with pytest.raises(CannotAdoptError, match=message):
         adopt(model, show=None)
     assert list(model.modules()) == before
+
+
+def test_layers_that_cannot_be_run(monkeypatch):
+    with pytest.raises(CannotAdoptError, match="cannot be run on an example"):
+        adopt(nn.Sequential(Lucidrains(8, dim_k=4, n=5)), torch.randn(1, 8, 7, 7), show=None)
+    lines = []
+    monkeypatch.setattr(sys.modules[adopt.__module__], "LARGEST", 100)
+    adopt(Lucidrains(8, dim_k=4, n=5), show=lines.append)
+    assert lines == ["the layer: lambda_networks, 8 channels, too large to be compared"]
 
 
 def test_a_difference_is_refused(monkeypatch):

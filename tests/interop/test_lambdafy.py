@@ -80,6 +80,16 @@ def test_shared_embeddings_and_a_given_scope():
     assert model.layer4[1].conv2.table.is_global
 
 
+def test_frozen_norms_and_a_single_stage():
+    frozen = torchvision.ops.FrozenBatchNorm2d
+    model = lambdafy(torchvision.models.resnet18(norm_layer=frozen), 4, image_size=64, show=None)
+    assert isinstance(model.layer4[1].conv1, LambdaLayer2d)
+    assert not isinstance(model.layer3[1].conv1, LambdaLayer2d)
+    assert not model.layer4[1].bn2.weight.any()
+    with pytest.raises(ValueError, match="image_size=-3"):
+        lambdafy(model, 1, image_size=-3)
+
+
 @pytest.mark.parametrize(
     ("make", "stages", "message"),
     [

@@ -35,6 +35,9 @@ def test_timms_names_for_options():
     assert (config.dropout, config.drop_path) == (0.1, 0.2)
     assert model.num_classes == 7
     assert model(torch.randn(2, 1, 64, 64)).shape == (2, 7)
+    assert timm.data.resolve_model_data_config(model)["input_size"] == (1, 64, 64)
+    with pytest.raises(ValueError, match="one way to pool"):
+        timm.create_model("lambda_resnet26", global_pool="")
     with pytest.raises(ValueError, match="square images"):
         timm.create_model("lambda_resnet26", img_size=(64, 32))
 

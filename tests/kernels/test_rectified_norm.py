@@ -4,12 +4,15 @@ import copy
 
 import pytest
 import torch
+import torch.autograd.forward_ad as fwAD  # noqa: N812
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from compare import TOLERANCE, assert_close
 from lambdanets import create_model
 from lambdanets.kernels import unavailable
-from lambdanets.kernels.operators import rectified_norm
+from lambdanets.kernels.operators import rectified_norm, rectify
 from lambdanets.nn.rectified import Rectified, norm_then_relu, norms_then_relu
 
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=f"no kernels: {unavailable()}")
@@ -104,6 +107,84 @@ def test_left_to_torch():
     assert norm_then_relu(nn.SyncBatchNorm(7).double(), x) is None
     assert norm_then_relu(nn.BatchNorm2d(7, affine=False).double(), x) is None
     assert norm_then_relu(norm.eval(), x) is None  # frozen, but trained: torch has the gradient for that
+
+
+@pytest.mark.unchecked
+def test_no_norm_but_one_that_fits():
+    x = maps(2, 7, 5, 3)
+    for norm in (nn.BatchNorm2d(7, bias=False).double(), nn.BatchNorm2d(5).double()):
+        assert norm_then_relu(norm, x) is None
+    assert norm_then_relu(norm_of(7), x, maps(2, 7, 3, 5)) is None
+    with torch.no_grad():
+        assert norms_then_relu(norm_of(7).eval(), x, norm_of(7).eval(), maps(2, 7, 3, 5)) is None
+    with pytest.raises(ValueError, match="must be"):
+        rectify(torch.randn(3, 5), *torch.randn(3, 4), None, None)
+    with pytest.raises(ValueError, match="residual must be"):
+        rectify(torch.randn(3, 5), *torch.randn(3, 5), torch.randn(2, 5), None)
+
+
+def test_statistics_that_lie_apart():
+    norm, x = norm_of(7).eval(), maps(2, 7, 5, 3)
+    expected = plain(norm, x)
+    apart = copy.deepcopy(norm)
+    for name in ("running_mean", "running_var", "weight", "bias"):
+        held = getattr(norm, name).detach()
+        strided = torch.stack([held, torch.full_like(held, 9.0)], 1)[:, 0]
+        setattr(apart, name, strided if name.startswith("running") else nn.Parameter(strided))
+    with torch.no_grad():
+        torch.testing.assert_close(norm_then_relu(apart, x), expected)
+
+
+@pytest.mark.parametrize("with_residual", [False, True])
+def test_second_derivatives(with_residual):
+    """Where somebody asks for them, gradients are taken by torch's own norm."""
+    torch.manual_seed(0)
+    shapes = ((9, 5), (5,), (5,), *[(9, 5)] * with_residual)
+    leaves = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+
+    def run(x, weight, bias, residual=None):
+        return rectified_norm(x, weight, bias, residual, 1e-5)[0]
+
+    assert torch.autograd.gradgradcheck(run, leaves)
+
+
+def lively(name):
+    torch.manual_seed(0)
+    model = create_model(name, num_classes=3).eval().to(memory_format=LAST).double().requires_grad_(False)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.weight, 0.2, 0.6)
+    return model
+
+
+both = pytest.mark.parametrize("name", ["resnet14_small", "lambda_resnet14_small"])
+
+
+@both
+def test_forward_mode_is_left_to_torch(name):
+    model, x, v = lively(name), maps(2, 3, 8, 8), maps(2, 3, 8, 8)
+    with fwAD.dual_level():
+        tangent = fwAD.unpack_dual(model(fwAD.make_dual(x, v))).tangent
+    step = 1e-6
+    torch.testing.assert_close(tangent, (model(x + step * v) - model(x - step * v)) / (2 * step), rtol=1e-4, atol=1e-5)
+
+
+@both
+@pytest.mark.unchecked
+@torch.no_grad()
+def test_tracers_see_every_operator(name):
+    model, x, other = lively(name), maps(2, 3, 8, 8), maps(2, 3, 8, 8)
+    torch.testing.assert_close(make_fx(model)(x)(other), model(other))
+    torch.testing.assert_close(torch.jit.trace(model, x)(other), model(other))
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        fake = torch.empty(2, 3, 8, 8, dtype=torch.float64).contiguous(memory_format=LAST)
+        assert model(fake).shape == (2, 3)
+
+
+@pytest.mark.unchecked
+def test_convolutional_networks_can_be_traced_symbolically():
+    model, x = create_model("resnet14_small", num_classes=3).eval(), torch.randn(2, 3, 8, 8)
+    torch.testing.assert_close(torch.fx.symbolic_trace(model)(x), model(x))
 
 
 def test_whoever_listens_hears():

@@ -168,6 +168,20 @@ def test_a_pickle_is_not_opened(tmp_path):
         ResNet.from_pretrained(tmp_path)
 
 
+def test_other_options_and_places_are_refused(tmp_path):
+    small().save_pretrained(tmp_path / "net")
+    with pytest.raises(TypeError, match="from_pretrained knows no num_classes"):
+        ResNet.from_pretrained(tmp_path / "net", num_classes=3)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="is a file, not a folder"):
+        small().save_pretrained(tmp_path / "file")
+    with torch.device("meta"):
+        model = create_model("resnet14_small")
+    with pytest.raises(CheckpointError, match="meta device"):
+        model.save_pretrained(tmp_path / "meta")
+    assert not (tmp_path / "meta").exists()
+
+
 def test_what_the_configuration_does_not_tell_is_not_saved(tmp_path):
     with pytest.raises(CheckpointError, match="`middle` of its own"):
         create_model("lambda_resnet26_small", middle=Lambda(k=8), **SMALL).save_pretrained(tmp_path)

@@ -140,6 +140,16 @@ def test_shared_tables():
     assert len(tables) == 4  # 16 x 16, 8 x 8, 4 x 4, 2 x 2
 
 
+def test_a_new_classifier_is_like_the_rest():
+    model = small("resnet26").double().eval()
+    model.reset_classifier(3)
+    assert model(torch.randn(2, 3, 37, 37, dtype=torch.float64)).shape == (2, 3)
+    assert not model.classifier.training
+    assert model.get_classifier() is model.classifier
+    features = model.forward_features(torch.randn(2, 3, 37, 37, dtype=torch.float64))
+    assert model.forward_head(features, pre_logits=True).shape == (2, model.num_features)
+
+
 def test_a_new_classifier():
     model = small("resnet26")
     model.reset_classifier(3)
@@ -159,6 +169,11 @@ def test_a_new_classifier():
         ({"scope": "wide"}, "scope='wide'"),
         ({"num_classes": -1}, "num_classes=-1"),
         ({"image_size": 0}, "image_size=0"),
+        ({"blocks": (1, 1, 1)}, r"blocks=\(1, 1, 1\)"),
+        ({"blocks": (1, 0, 1, 1)}, "blocks=0"),
+        ({"placement": None}, "placement=None"),
+        ({"drop_path": 1.0}, "drop_path=1.0"),
+        ({"se": True, "se_ratio": 1000}, "se_ratio=1000"),
         ({"scopes": 7}, "nothing is called scopes"),
     ],
 )

@@ -9,7 +9,16 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from lambdanets.cli.parser import Parser, Subparsers, UserError, add_command, from_extra, positive, seconds
+from lambdanets.cli.parser import (
+    Parser,
+    Subparsers,
+    UserError,
+    add_command,
+    check_writable,
+    from_extra,
+    positive,
+    seconds,
+)
 
 SUMMARIES = {
     "layers": "time and memory of the layer, of other lambda layers, of a convolution and of attention",
@@ -83,10 +92,7 @@ def run(options: argparse.Namespace, benchmark: str) -> None:
         from lambdanets.cli.tables import show
         from lambdanets.cli.terminal import run_jobs, wide_console
 
-    if options.json is not None and not options.json.parent.is_dir():
-        raise UserError(f"the folder of --json {options.json} does not exist")
-    if options.json is not None and options.json.is_dir():
-        raise UserError(f"--json {options.json} is a folder")
+    check_writable("--json", options.json)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     if benchmark == "layers":

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from lambdanets.cli.model_argument import add_model_argument, model_from
-from lambdanets.cli.parser import Subparsers, UserError, add_command, from_extra, sizes
+from lambdanets.cli.parser import Subparsers, UserError, add_command, from_extra, image_size
 
 
 def add_parser(commands: Subparsers) -> None:
@@ -16,13 +16,6 @@ def add_parser(commands: Subparsers) -> None:
     parser.add_argument(
         "--size", type=image_size, metavar="N", help="of the images, 224 or 224x160; that of the model by default"
     )
-
-
-def image_size(text: str) -> tuple[int, int]:
-    numbers = sizes(text)
-    if len(numbers) > 2 or min(numbers) < 1:
-        raise argparse.ArgumentTypeError(f"must be like 224 or 224x160, got {text!r}")
-    return numbers[0], numbers[-1]
 
 
 def run(options: argparse.Namespace) -> None:

@@ -2,13 +2,12 @@
 
 import argparse
 import json
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lambdanets.cli.parser import Subparsers, UserError, add_command, from_extra, positive
+from lambdanets.cli.parser import Subparsers, UserError, add_command, check_writable, from_extra, positive, write
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -71,10 +70,8 @@ def check_options(options: argparse.Namespace) -> None:
         raise UserError(f"only Tables 4, 12 and 13 have throughputs to measure, got {options.table}")
     if not options.measure and (options.rounds or options.threads or options.quick):
         raise UserError("--rounds, --threads and --quick belong to --measure")
-    for name in ("json", "html"):
-        path: Path | None = getattr(options, name)
-        if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK)):
-            raise UserError(f"--{name} {path} is a folder, or in none that can be written to")
+    check_writable("--json", options.json)
+    check_writable("--html", options.html)
 
 
 def tracked(what: str) -> Callable[[Iterable[Any]], Iterable[Any]]:
@@ -139,12 +136,3 @@ def report(entries: "list[Entry]", measurement: "Measurement | None") -> dict[st
         written["settings"] = {"rounds": measurement.settings.turns, "quick": measurement.settings.quick}
         written["machine"] = measurement.machine
     return written
-
-
-def write(path: Path, text: str) -> None:
-    from lambdanets.files import write_atomically
-
-    try:
-        write_atomically(path, text.encode())
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}", code=1) from error

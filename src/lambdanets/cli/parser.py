@@ -1,10 +1,14 @@
 """What all subcommands share: one line for a mistake, sizes such as 56x40, missing packages."""
 
 import argparse
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn
+
+from lambdanets.files import write_atomically
 
 Run = Callable[[argparse.Namespace], None]
 # argparse has no public name for what add_subparsers returns.
@@ -53,6 +57,30 @@ def sizes(text: str) -> tuple[int, ...]:
     if not re.fullmatch(r"\d+(x\d+)*", text):
         raise argparse.ArgumentTypeError(f"must be like 56 or 56x40, got {text!r}")
     return tuple(map(int, text.split("x")))
+
+
+def image_size(text: str) -> tuple[int, int]:
+    """
+    >>> image_size("224"), image_size("224x160")
+    ((224, 224), (224, 160))
+    """
+    numbers = sizes(text)
+    if len(numbers) > 2 or min(numbers) < 1:
+        raise argparse.ArgumentTypeError(f"must be like 224 or 224x160, got {text!r}")
+    return numbers[0], numbers[-1]
+
+
+def check_writable(option: str, path: Path | None) -> None:
+    """Before anything takes long."""
+    if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK)):
+        raise UserError(f"{option} {path} is a folder, or in none that can be written to")
+
+
+def write(path: Path, text: str) -> None:
+    try:
+        write_atomically(path, text.encode())
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}", code=1) from error
 
 
 def positive(text: str) -> int:

@@ -6,14 +6,25 @@ from dataclasses import asdict
 from pathlib import Path
 
 from lambdanets.cli.model_argument import add_model_argument, model_from
-from lambdanets.cli.parser import Subparsers, UserError, add_command, from_extra, positive
+from lambdanets.cli.parser import (
+    Subparsers,
+    UserError,
+    add_command,
+    check_writable,
+    from_extra,
+    image_size,
+    positive,
+    write,
+)
 
 
 def add_parser(commands: Subparsers) -> None:
     summary = "parameters, FLOPs, activation memory, time and plans of a network, stage by stage"
     parser = add_command(commands, "profile", summary, run)
     add_model_argument(parser)
-    parser.add_argument("--size", type=positive, metavar="N", help="of the images; that of the model by default")
+    parser.add_argument(
+        "--size", type=image_size, metavar="N", help="of the images, 224 or 224x160; that of the model by default"
+    )
     parser.add_argument("--batch", type=positive, default=8, metavar="B", help="images at a time")
     parser.add_argument("--rounds", type=positive, default=5, help="forward passes that are timed; the best counts")
     parser.add_argument("--threads", type=positive, help="of torch and the kernels; as many as torch takes by default")
@@ -23,27 +34,27 @@ def add_parser(commands: Subparsers) -> None:
 def run(options: argparse.Namespace) -> None:
     import torch
 
+    from lambdanets.bench.formats import convert
     from lambdanets.cost import profile
-    from lambdanets.files import write_atomically
 
     with from_extra("bench"):
         from lambdanets.cli.tables import table
         from lambdanets.cli.terminal import progress_console, wide_console
 
-    if options.json is not None and (options.json.is_dir() or not options.json.parent.is_dir()):
-        raise UserError(f"--json {options.json} is a folder, or in none that exists")
+    check_writable("--json", options.json)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     model = model_from(options)
-    side = options.size or model.config.image_size
-    x = torch.randn(options.batch, model.config.in_chans, side, side)
+    convert(model, "channels-last")
+    height, width = options.size or (model.config.image_size,) * 2
+    x = torch.randn(options.batch, model.config.in_chans, height, width).contiguous(memory_format=torch.channels_last)
     try:
         with progress_console().status(f"running {options.model}"):
             costs = profile(model, x, rounds=options.rounds)
     except ValueError as error:
         raise UserError(str(error)) from error
     whole = costs[-1]
-    title = f"{options.model}, {options.batch} images of {side} x {side}, {torch.get_num_threads()} threads"
+    title = f"{options.model}, {options.batch} images of {height} x {width}, {torch.get_num_threads()} threads"
     shown = table(title, "stage", "parameters, M", "FLOPs, G", "kept for backward, MB", "forward, ms", "%", "plans")
     shown.columns[0].justify = shown.columns[-1].justify = "left"
     for cost in costs:
@@ -60,4 +71,4 @@ def run(options: argparse.Namespace) -> None:
         )
     wide_console().print(shown)
     if options.json is not None:
-        write_atomically(options.json, json.dumps([asdict(cost) for cost in costs], indent=1).encode())
+        write(options.json, json.dumps([asdict(cost) for cost in costs], indent=1))

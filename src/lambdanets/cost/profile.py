@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,56 +45,61 @@ def profile(model: nn.Module, x: Tensor, *, rounds: int = 5) -> list[StageCost]:
     {'stem': '0.0', 'stages.0': '1.5', 'stages.1': '1.8'}
     """
     counts = count(model, x.shape)
-    costs = {name: StageCost(name) for name in (*watched(model).values(), TOTAL)}
-    for name, (parameters, flops) in {**by_stage(counts), TOTAL: totals(counts)}.items():
-        cost = costs.setdefault(name, StageCost(name))
-        cost.parameters, cost.flops = parameters, flops
     with evaluating(model):
-        for name, seconds in seconds_of(model, x, rounds).items():
+        stages = entrances(model, x)
+        costs = {name: StageCost(name) for name in (*stages.values(), TOTAL)}
+        for name, (parameters, flops) in {**by_stage(counts), TOTAL: totals(counts)}.items():
+            cost = costs.setdefault(name, StageCost(name))
+            cost.parameters, cost.flops = parameters, flops
+        for name, seconds in seconds_of(model, stages, x, rounds).items():
             costs[name].seconds = seconds
         for name, plans in plans_of(model, x).items():
             costs[name].plans = dict(plans)
         model.train()
-        for name, kept in kept_by(model, x).items():
+        for name, kept in kept_by(model, stages, x).items():
             costs[name].activation_bytes = kept
     used = [cost for cost in costs.values() if cost.parameters or cost.flops or cost.activation_bytes or cost.plans]
     return sorted(used, key=lambda cost: cost.name == TOTAL)
 
 
-def watched(model: nn.Module) -> dict[nn.Module, str]:
-    """The modules whose calls are listened to, with their stages; a lambda layer would notice it inside."""
+def entrances(model: nn.Module, x: Tensor) -> dict[nn.Module, str]:
+    """The modules through which calls go into a stage, with that stage.
+
+    A stage may be a container that is never called itself. Others must not be listened to: a lambda layer, or a norm
+    that is taken together with what follows it, is computed another way when somebody does.
+    """
+    inside: list[str] = []
     found: dict[nn.Module, str] = {}
-    inside: set[nn.Module] = set()
+    handles = []
+
+    def before(module: nn.Module, stage: str) -> None:
+        if stage not in inside:
+            found[module] = stage
+        inside.append(stage)
+
     for name, module in model.named_modules():
-        if isinstance(module, LambdaLayer):
-            inside.update(set(module.modules()) - {module})
-        if name not in ("", "stages") and module not in inside:
-            found[module] = stage_of(name)
+        stage = stage_of(name)
+        if name not in ("", "stages"):
+            handles.append(module.register_forward_pre_hook(lambda module, _, stage=stage: before(module, stage)))
+            handles.append(module.register_forward_hook(lambda *_, stage=stage: inside.remove(stage)))
+    try:
+        with torch.no_grad():
+            model(x)
+    finally:
+        for handle in handles:
+            handle.remove()
     return found
 
 
 @contextmanager
-def telling(model: nn.Module, enter: Callable[[str], object], leave: Callable[[str], object]) -> Iterator[None]:
-    """Inside, whoever listens is told when a call goes into a stage and when it comes out.
-
-    A stage may be a container that is never called itself, so all of its modules are listened to; the outermost counts.
-    """
-    depth: Counter[str] = Counter()
-
-    def before(stage: str) -> None:
-        depth[stage] += 1
-        if depth[stage] == 1:
-            enter(stage)
-
-    def after(stage: str) -> None:
-        depth[stage] -= 1
-        if depth[stage] == 0:
-            leave(stage)
-
+def telling(
+    stages: Mapping[nn.Module, str], enter: Callable[[str], object], leave: Callable[[str], object]
+) -> Iterator[None]:
+    """Inside, whoever listens is told when a call goes into a stage and when it comes out."""
     handles = []
-    for module, stage in watched(model).items():
-        handles.append(module.register_forward_pre_hook(lambda *_, stage=stage: before(stage)))
-        handles.append(module.register_forward_hook(lambda *_, stage=stage: after(stage)))
+    for module, stage in stages.items():
+        handles.append(module.register_forward_pre_hook(lambda *_, stage=stage: void(enter(stage))))
+        handles.append(module.register_forward_hook(lambda *_, stage=stage: void(leave(stage))))
     try:
         yield
     finally:
@@ -102,7 +107,11 @@ def telling(model: nn.Module, enter: Callable[[str], object], leave: Callable[[s
             handle.remove()
 
 
-def seconds_of(model: nn.Module, x: Tensor, rounds: int) -> dict[str, float]:
+def void(_: object) -> None:
+    """What a hook must answer to change nothing."""
+
+
+def seconds_of(model: nn.Module, stages: Mapping[nn.Module, str], x: Tensor, rounds: int) -> dict[str, float]:
     """The best of some forward passes; the first one warms up."""
     best: dict[str, float] = {}
     for round_ in range(rounds + 1):
@@ -114,7 +123,7 @@ def seconds_of(model: nn.Module, x: Tensor, rounds: int) -> dict[str, float]:
         def leave(stage: str, taken: dict[str, float] = taken) -> None:
             taken[stage] += now(x)
 
-        with torch.no_grad(), telling(model, enter, leave):
+        with torch.no_grad(), telling(stages, enter, leave):
             enter(TOTAL)
             model(x)
             leave(TOTAL)
@@ -130,7 +139,7 @@ def now(x: Tensor) -> float:
     return time.perf_counter()
 
 
-def kept_by(model: nn.Module, x: Tensor) -> dict[str, int]:
+def kept_by(model: nn.Module, stages: Mapping[nn.Module, str], x: Tensor) -> dict[str, int]:
     """Bytes that each stage leaves behind for the backward pass, each memory counted once, parameters not at all."""
     kept: Counter[str] = Counter({TOTAL: 0})
     inside: list[str] = []
@@ -145,7 +154,7 @@ def kept_by(model: nn.Module, x: Tensor) -> dict[str, int]:
         return tensor
 
     hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
-    with frozen_statistics(model), telling(model, inside.append, inside.remove), hooks:
+    with frozen_statistics(model), telling(stages, inside.append, inside.remove), hooks:
         model(x)
     return kept
 

@@ -1,5 +1,6 @@
 """Other libraries' lambda layers inside any network, replaced by ours: same weights, same outputs, less time."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from lambdanets.timing import best_times
 # Of the maps on which layers are compared and timed when no example says how large theirs are.
 SIDE = 28
 ROUNDS = 3
+LARGEST = 2**28  # numbers
 # Of outputs, relative to the largest. Half precision rounds in other places than the peers do.
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-5}
 HALF_TOLERANCE = 0.03
@@ -137,6 +139,8 @@ def inputs_of(model: nn.Module, example: Tensor, layers: Sequence[nn.Module]) ->
     try:
         with evaluating(model), torch.no_grad():
             model(example)
+    except RuntimeError as error:
+        raise CannotAdoptError(f"the model cannot be run on an example {tuple(example.shape)}: {error}") from error
     finally:
         for handle in handles:
             handle.remove()
@@ -155,8 +159,13 @@ def compare(swap: Swap, x: Tensor | None) -> str:
     if x is None:
         size = table.size if table.is_global and table.size is not None else (SIDE, SIDE)
         x = torch.randn(2, layer.d_in, *size, dtype=weight.dtype, device=weight.device)
+    if table.is_global and math.prod(x.shape[2:]) ** 2 * layer.k * layer.u > LARGEST:
+        return f"{what}, too large to be compared"  # the peers spell out every pair of positions
     with evaluating(swap.theirs, swap.ours), torch.no_grad():
-        theirs, ours = swap.theirs(x), swap.ours(x)
+        try:
+            theirs, ours = swap.theirs(x), swap.ours(x)
+        except RuntimeError as reason:
+            raise CannotAdoptError(f"{what}: it cannot be run on maps {tuple(x.shape)}: {reason}") from reason
         error = float((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1e-30))
         if not error <= TOLERANCES.get(x.dtype, HALF_TOLERANCE):
             raise CannotAdoptError(f"{what}: ours differs by {error:.1e} of the largest output")

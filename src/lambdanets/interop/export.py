@@ -4,6 +4,7 @@ Whatever plan computes a layer here, files hold standard operators only, so that
 takes its name before it has been read back, run, and found equal to the network.
 """
 
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -236,8 +237,8 @@ FORMATS = {
 
 def read_format(path: Path, name: str | None) -> Format:
     """The format asked for, or that of the file; mistakes are found before the work begins."""
-    if path.is_dir() or not path.parent.is_dir():
-        raise ValueError(f"path must be a file in a folder that exists, got {path}")
+    if path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
+        raise ValueError(f"path must be a file in a folder that can be written to, got {path}")
     if name is None and path.suffix[1:] not in FORMATS:
         raise ValueError(f"without a format, path must end with .onnx or .pt2, got {path}")
     asked = path.suffix[1:] if name is None else name

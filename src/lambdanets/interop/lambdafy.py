@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from lambdanets.cost import before_and_after, count, without_memory
 from lambdanets.models.middle import Lambda, Place
 from lambdanets.models.resnet import ResNetConfig
+from lambdanets.nn.arguments import positive
 
 STAGES = ("layer1", "layer2", "layer3", "layer4")  # as torchvision and timm call c2 to c5
 IMAGE_SIZE = 224
@@ -17,7 +17,7 @@ IMAGE_SIZE = 224
 
 def lambdafy(
     model: nn.Module,
-    stages: str | Collection[int] = "LLLL",
+    stages: str | int | Collection[int] = "LLLL",
     *,
     k: int = 16,
     h: int = 4,
@@ -47,7 +47,8 @@ def lambdafy(
     AvgPool2d(kernel_size=3, stride=2, padding=1)
     """
     config = config_of(model, stages, k=k, h=h, u=u, scope=scope)
-    side = image_size or input_size(model)
+    side = input_size(model) if image_size is None else image_size
+    positive("lambdafy", image_size=side)
     shape = (1, channels_in(model), side, side)
     sizes = map_sizes(model, shape)
     before = count(model, shape) if show is not None else []
@@ -71,13 +72,14 @@ def lambdafy(
     return model
 
 
-def config_of(model: nn.Module, stages: str | Collection[int], **options: Any) -> ResNetConfig:
+def config_of(model: nn.Module, stages: str | int | Collection[int], **options: Any) -> ResNetConfig:
     """The model as one of ours, as far as the places of its lambda layers go."""
     if not all(isinstance(getattr(model, stage, None), nn.Sequential) for stage in STAGES):
         raise ValueError(
             f"lambdafy knows the ResNets of torchvision and timm, with the stages {', '.join(STAGES)}, "
             f"got a {type(model).__name__}"
         )
+    stages = (stages,) if isinstance(stages, int) else stages
     if not isinstance(stages, str):
         if not stages or not set(stages) <= {1, 2, 3, 4}:
             raise ValueError(f'stages must be like "CCLL", or some of the numbers 1 to 4, got stages={stages!r}')
@@ -107,7 +109,7 @@ def chosen(model: nn.Module, config: ResNetConfig) -> Iterator[tuple[str, int, i
             if isinstance(child, nn.Conv2d) and child.kernel_size == (3, 3)
         ]
         if not found:
-            raise ValueError(f"{place} has no 3x3 convolution: {module}")
+            raise ValueError(f"{place} has no 3x3 convolution, it is a {type(module).__name__}")
         for name, convolution in found:
             yield name, stage, block, convolution
 
@@ -116,8 +118,8 @@ def begin_as_shortcut(block: nn.Module) -> None:
     """As the paper's blocks do. What a random layer makes of features grows quadratically from layer to layer where
     running statistics do not fit yet, and would overflow after a few.
     """
-    norms = [child for child in block.children() if isinstance(child, _BatchNorm)]
-    if norms and norms[-1].affine:
+    norms = [child for child in block.children() if isinstance(getattr(child, "running_var", None), Tensor)]
+    if norms and isinstance(norms[-1].weight, Tensor):
         nn.init.zeros_(norms[-1].weight)
 
 

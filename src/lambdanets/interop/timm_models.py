@@ -5,12 +5,12 @@ timm has ResNets of its own, so ours without lambda layers are called `lambdanet
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 from torch import nn
 
-from lambdanets.models import create_model
+from lambdanets.models import ResNet, create_model
 from lambdanets.models.registry import MODELS
 
 # What timm calls some fields of ours.
@@ -46,7 +46,9 @@ default_cfgs = generate_default_cfgs(
 
 def build(name: str, *, img_size: int | tuple[int, int] | None = None, **options: Any) -> nn.Module:
     """`create_model` with the names that timm has for things."""
-    options.pop("global_pool", None)  # timm passes its default, and ours has one way to pool
+    pool = options.pop("global_pool", None)
+    if pool not in (None, "avg"):
+        raise ValueError(f"{name}: there is one way to pool, got global_pool={pool!r}; forward_features does not")
     if isinstance(img_size, tuple):
         if len(set(img_size)) > 1:
             raise ValueError(f"{name}: embeddings are cut for square images, got img_size={img_size}")
@@ -63,6 +65,10 @@ def entry_point(name: str) -> Callable[..., nn.Module]:
         model: nn.Module = build_model_with_cfg(
             partial(build, name), timm_name(name), pretrained, feature_cfg=features, **options
         )
+        if isinstance(model, ResNet):  # and not a backbone made from one
+            side = model.config.image_size
+            changed = {"input_size": (model.config.in_chans, side, side), "num_classes": model.num_classes}
+            cast(dict[str, Any], model.pretrained_cfg).update(changed)
         return model
 
     create.__name__ = create.__qualname__ = timm_name(name)

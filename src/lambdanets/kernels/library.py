@@ -95,8 +95,14 @@ def unavailable() -> str | None:
 
 
 def is_transformed() -> bool:
-    """Inside `torch.func`, whose transforms pass the kernels by: forward-mode tangents would come out as zeros."""
-    return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
+    """Inside `torch.func` or forward-mode differentiation, which pass the kernels by: tangents would be lost.
+
+    Or while TorchScript traces, which does not know lists of sizes that may be symbolic.
+    """
+    if torch.compiler.is_compiling():
+        return False
+    differentiated = torch._C._functorch.peek_interpreter_stack() is not None
+    return differentiated or torch.autograd.forward_ad._current_level >= 0 or torch._C._get_tracing_state() is not None
 
 
 def instruction_set() -> str:

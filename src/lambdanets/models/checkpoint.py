@@ -25,14 +25,13 @@ def write_checkpoint(model: ResNet, folder: Path) -> None:
     """Weights, then the configuration: without that nobody takes the folder for a network."""
     from safetensors.torch import save_file
 
-    refuse_changed(model)
     shared = set(aliases(model))
     tensors = {name: t.contiguous() for name, t in model.state_dict().items() if name not in shared}
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
     description = {
         "library": "lambdanets",
         "format": FORMAT,
-        "model": type(model).__name__,
+        "architecture": type(model).__name__,
         "config": asdict(model.config),
         "sha256": sha256(folder / WEIGHTS),
     }
@@ -93,6 +92,8 @@ def aliases(model: nn.Module) -> dict[str, str]:
 
 def refuse_changed(model: ResNet) -> None:
     """What the configuration does not tell would be lost."""
+    if any(tensor.is_meta for tensor in model.state_dict().values()):
+        raise CheckpointError("a network on the meta device has no weights to save")
     if model.has_own_middle:
         raise CheckpointError("a network with a `middle` of its own is not described by its configuration")
     described, held = shapes(ResNet.on_meta(model.config)), shapes(model)

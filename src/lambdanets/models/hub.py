@@ -14,9 +14,12 @@ from lambdanets.models.checkpoint import (
     CheckpointError,
     read_checkpoint,
     read_description,
+    refuse_changed,
     write_checkpoint,
 )
 from lambdanets.models.resnet import ResNet
+
+HUB_OPTIONS = {"revision", "cache_dir", "force_download", "local_files_only", "token"}
 
 
 class Parcel(
@@ -45,6 +48,9 @@ class Parcel(
 def save(model: ResNet, folder: Path, **options: Any) -> str | None:
     """Into a folder beside it first: the mixin begins by removing what an older network needs."""
     folder = folder.resolve()
+    if folder.exists() and not folder.is_dir():
+        raise CheckpointError(f"{folder} is a file, not a folder")
+    refuse_changed(model)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name:
         new = Path(name) / folder.name
@@ -56,6 +62,9 @@ def save(model: ResNet, folder: Path, **options: Any) -> str | None:
 
 
 def load(name: str, **options: Any) -> ResNet:
+    unknown = options.keys() - HUB_OPTIONS
+    if unknown:
+        raise TypeError(f"from_pretrained knows no {', '.join(sorted(unknown))}; change what it has loaded")
     if os.path.isdir(name):
         read_description(Path(name) / CONFIG)  # the mixin reads it too, but not that carefully
     try:

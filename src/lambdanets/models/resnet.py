@@ -4,6 +4,7 @@ A placement has one character for each stage c2 to c5: C all convolutions, L all
 lambda layers spread evenly over a stage of convolutions.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -46,7 +47,12 @@ class ResNetConfig:
     dropout: float = 0.0  # before the classifier
 
     def __post_init__(self) -> None:
-        if len(self.placement) != 4 or any(c not in "CL0123456789" for c in self.placement):
+        object.__setattr__(self, "blocks", tuple(self.blocks))
+        if len(self.blocks) != 4:
+            raise ValueError(f"blocks has a number for each of the four stages, got blocks={self.blocks}")
+        for blocks in self.blocks:
+            positive("ResNetConfig", blocks=blocks)
+        if not re.fullmatch("[CL0-9]{4}", str(self.placement)):
             raise ValueError(
                 f"placement has one of C, L or a digit for each of the four stages, got placement={self.placement!r}"
             )
@@ -56,6 +62,11 @@ class ResNetConfig:
                     f"stage c{stage + 2} has {blocks} blocks, got placement={self.placement!r} with {character} of them"
                 )
         positive("ResNetConfig", image_size=self.image_size, in_chans=self.in_chans, se_ratio=self.se_ratio)
+        for name in ("drop_path", "dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 0 and below 1, got {name}={getattr(self, name)}")
+        if self.se and self.se_ratio > EXPANSION * WIDTHS[0]:
+            raise ValueError(f"se_ratio leaves no channels, got se_ratio={self.se_ratio}")
         if self.num_classes < 0:
             raise ValueError(f"num_classes must be at least 0, got num_classes={self.num_classes}")
         if isinstance(self.scope, str) and self.scope != "auto":
@@ -150,18 +161,32 @@ class ResNet(nn.Module, Pretrained):
             maps.append(x)
         return maps
 
-    def forward(self, x: Float[Tensor, "b c i j"]) -> Float[Tensor, "b _"]:
-        y: Tensor = self.classifier(self.dropout(self.feature_maps(x)[-1].mean((2, 3))))
+    def forward_features(self, x: Float[Tensor, "b c i j"]) -> Float[Tensor, "b _ _ _"]:
+        """c5; this and what follows are named as timm names them."""
+        return self.feature_maps(x)[-1]
+
+    def forward_head(self, x: Float[Tensor, "b d i j"], pre_logits: bool = False) -> Float[Tensor, "b _"]:
+        """Classes of pooled features, or these themselves."""
+        pooled = self.dropout(x.mean((2, 3)))
+        y: Tensor = pooled if pre_logits else self.classifier(pooled)
         return y
+
+    def forward(self, x: Float[Tensor, "b c i j"]) -> Float[Tensor, "b _"]:
+        return self.forward_head(self.forward_features(x))
 
     @property
     def num_classes(self) -> int:
         return self.config.num_classes
 
+    def get_classifier(self) -> nn.Module:
+        return self.classifier
+
     def reset_classifier(self, num_classes: int) -> None:
         """A new head for so many classes; none for 0."""
         self.config = replace(self.config, num_classes=num_classes)
-        self.classifier = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
+        like = next(self.parameters())
+        head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
+        self.classifier = head.to(like.device, like.dtype).train(self.training)
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """Keep only the inputs of blocks while training, and compute the rest again in the backward pass."""

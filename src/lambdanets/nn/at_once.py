@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lambdanets.kernels import unavailable
+from lambdanets.kernels import is_transformed, unavailable
 from lambdanets.kernels.operators import infer, layer
 from lambdanets.nn.norms import (
     as_scale_and_shift,
@@ -30,7 +30,9 @@ def reads_norms() -> bool:
 
     They then have no gradients, and no compiler sees them.
     """
-    return not torch.is_grad_enabled() and unavailable() is None and not torch.compiler.is_compiling()
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return False
+    return unavailable() is None and not is_transformed()
 
 
 def layer_at_once(
@@ -65,7 +67,7 @@ def layer_at_once(
             table, window = window_of(grid, table)
             scale, shift = (torch.cat(both) for both in zip(*known, strict=True))
             norm = torch.stack((torch.zeros_like(scale), scale, shift))
-            y, *_ = infer(x, norm, table, position_bias, h, k, u, *window)
+            y = infer(x, norm, table, position_bias, h, k, u, *window)
             return y
     together = batch_norms_in_training(norms, x) if norms else []
     if together is None or len(together) not in (0, 2):

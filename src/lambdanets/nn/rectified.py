@@ -28,7 +28,9 @@ def norm_then_relu(
     norm: nn.Module, x: Float[Tensor, "b c i j"], residual: Float[Tensor, "b c i j"] | None = None
 ) -> Float[Tensor, "b c i j"] | None:
     """relu(norm(x) + residual), or None if that takes more than the kernels can do."""
-    if not can_serve(norm, x) or (residual is not None and not can_serve(norm, residual)):
+    if not can_serve(norm, x):
+        return None
+    if residual is not None and (residual.shape != x.shape or not can_serve(norm, residual)):
         return None
     assert isinstance(norm, nn.BatchNorm2d)
     matrix, more = as_rows(x), None if residual is None else as_rows(residual)
@@ -37,7 +39,7 @@ def norm_then_relu(
         y, mean, var = rectified_norm(matrix, norm.weight, norm.bias, more, norm.eps)
         keep_statistics([norm], mean, var, matrix.shape[0])
     elif not norm.training and not needs_gradient(norm, x, residual):
-        y = rectify(matrix, *mean_and_scale(norm), norm.bias, more)
+        y = rectify(matrix, *mean_and_scale(norm), norm.bias, more, None)
     else:
         return None
     return as_maps(y, like=x)
@@ -50,6 +52,8 @@ def norms_then_relu(
     other: Float[Tensor, "b c i j"],
 ) -> Float[Tensor, "b c i j"] | None:
     """relu(norm(x) + other_norm(other)) in eval mode, or None if that takes more than the kernels can do."""
+    if isinstance(x, Tensor) and x.shape != other.shape:
+        return None
     for its_norm, its_x in ((norm, x), (other_norm, other)):
         if not can_serve(its_norm, its_x) or its_norm.training or needs_gradient(its_norm, its_x):
             return None
@@ -69,13 +73,17 @@ def mean_and_scale(norm: nn.BatchNorm2d) -> tuple[Float[Tensor, "c"], Float[Tens
 
 def can_serve(norm: nn.Module, x: Float[Tensor, "b c i j"]) -> bool:
     """A plain batch norm, and a map that lies in memory as rows of channels, both in a precision of the kernels."""
-    if type(norm) is not nn.BatchNorm2d or has_listeners(norm) or not norm.affine or not norm.track_running_stats:
+    if not isinstance(x, Tensor) or x.ndim != 4:  # a tracer hands over something else
+        return False
+    if type(norm) is not nn.BatchNorm2d or has_listeners(norm) or not norm.track_running_stats:
+        return False
+    if not norm.affine or norm.bias is None or norm.num_features != x.shape[1]:
         return False
     if unavailable() is not None or torch.compiler.is_compiling() or is_transformed():
         return False
     if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64) or x.dtype != norm.weight.dtype:
         return False
-    return x.ndim == 4 and x.numel() > 0 and x.is_contiguous(memory_format=torch.channels_last)
+    return x.numel() > 0 and x.is_contiguous(memory_format=torch.channels_last)
 
 
 def as_rows(x: Float[Tensor, "b c i j"]) -> Float[Tensor, "_ c"]:

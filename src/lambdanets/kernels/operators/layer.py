@@ -18,6 +18,11 @@ INPUTS = "Tensor projected, Tensor? weight, Tensor? bias, Tensor table, Tensor? 
 SIZES = f"SymInt h, SymInt k, SymInt u, float eps, {GRID}"
 KEPT = "Tensor mean, Tensor var, Tensor by_u, Tensor softmax"
 
+# For inference, with norms (3, h k + v u) whose mean, scale and shift are known: it has no gradient.
+definitions.define(
+    "infer(Tensor projected, Tensor norm, Tensor table, Tensor? position_bias,"
+    f" SymInt h, SymInt k, SymInt u, {GRID}) -> Tensor"
+)
 definitions.define(f"layer({INPUTS}, {SIZES}) -> (Tensor y, {KEPT})")
 definitions.define(f"layer_backward(Tensor dy, {INPUTS}, {KEPT}, {SIZES}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)")
 
@@ -66,11 +71,11 @@ def _forward(
     normed = columns(projected, h, k, u).normed
     mean, var = (projected.new_empty(0), projected.new_empty(0)) if weight is None else statistics(normed)
     norm = normalisation(mean, var, weight, bias, eps)
-    y, by_u, softmax = infer(projected, norm, table, position_bias, h, k, u, *grid)
+    y, by_u, softmax = _answer(projected, norm, table, position_bias, h, k, u, *grid)
     return y, mean, var, by_u, softmax
 
 
-def infer(
+def _answer(
     projected: Tensor,
     norm: Tensor | None,
     table: Tensor,
@@ -80,10 +85,7 @@ def infer(
     u: int,
     *grid: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The output for a norm whose mean, scale and shift (3, h k + v u) are known, and what is kept of the content term.
-
-    Not an operator: without gradients and compilers.
-    """
+    """The output, and what is kept of the content term."""
     q, values, keys, _ = columns(projected, h, k, u)
     b, n, v = *projected.shape[:2], values.shape[2]
     y, content = projected.new_empty(b, n, h, v), projected.new_empty(b, k, v)
@@ -94,6 +96,15 @@ def infer(
         content += position_bias[:, None]
     call("forward", [problem], q, values, table.contiguous(), content, y)
     return y, by_u, softmax
+
+
+@torch.library.impl(definitions, "infer", "CPU")
+def _infer(projected: Tensor, norm: Tensor, *rest: Any) -> Tensor:
+    projected = projected.contiguous()
+    width = projected.shape[-1] - rest[3] * rest[4]  # without the keys
+    if norm.shape != (3, width):
+        raise ValueError(f"lambdanets: norm must be {(3, width)} here, got {tuple(norm.shape)}")
+    return _answer(projected, norm.contiguous(), *rest)[0]
 
 
 @torch.library.impl(definitions, "layer_backward", "CPU")
@@ -194,9 +205,18 @@ def _backward(ctx: Any, dy: Tensor, *_: Any) -> tuple[Any, ...]:
     )
 
 
+def _fake_infer(
+    projected: Tensor, norm: Tensor, table: Tensor, position_bias: Tensor | None, h: int, k: int, u: int, *_: Any
+) -> Tensor:
+    b, n, width = projected.shape
+    return projected.new_empty(b, n, h, (width - h * k - k * u) // u)
+
+
+torch.library.register_fake("lambdanets::infer", _fake_infer, lib=definitions)
 torch.library.register_fake("lambdanets::layer", _fake, lib=definitions)
 torch.library.register_fake("lambdanets::layer_backward", _fake_gradients, lib=definitions)
 torch.library.register_autograd("lambdanets::layer", _backward, setup_context=_remember, lib=definitions)
 refuse_second_derivative("layer_backward")
 
+infer = torch.ops.lambdanets.infer.default
 layer = torch.ops.lambdanets.layer.default

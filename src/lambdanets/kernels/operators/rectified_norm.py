@@ -10,8 +10,12 @@ from torch import Tensor
 
 from lambdanets.kernels.library import call, threads
 from lambdanets.kernels.operators.batch_norm import statistics
-from lambdanets.kernels.operators.definitions import definitions, refuse_second_derivative
+from lambdanets.kernels.operators.definitions import definitions
 
+# max(0, (x - mean) scale + shift + residual residual_scale), for inference: it has no gradient.
+definitions.define(
+    "rectify(Tensor x, Tensor mean, Tensor scale, Tensor shift, Tensor? residual, Tensor? residual_scale) -> Tensor"
+)
 definitions.define(
     "rectified_norm(Tensor x, Tensor weight, Tensor bias, Tensor? residual, float eps) -> (Tensor, Tensor, Tensor)"
 )
@@ -21,17 +25,19 @@ definitions.define(
 )
 
 
-def rectify(
-    x: Tensor,
-    mean: Tensor,
-    scale: Tensor,
-    shift: Tensor,
-    residual: Tensor | None = None,
-    residual_scale: Tensor | None = None,
+@torch.library.impl(definitions, "rectify", "CPU")
+def _rectify(
+    x: Tensor, mean: Tensor, scale: Tensor, shift: Tensor, residual: Tensor | None, residual_scale: Tensor | None
 ) -> Tensor:
-    """max(0, (x - mean) scale + shift + residual residual_scale), of matrices; without a gradient."""
-    y = torch.empty_like(x)
-    call("norm_rectified", (*x.shape, threads()), x, mean, scale, shift, residual, residual_scale, y)
+    x, y = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
+    columns = [None if t is None else t.contiguous() for t in (mean, scale, shift, residual_scale)]
+    if any(t is not None and t.shape != x.shape[1:] for t in columns):
+        found = [None if t is None else tuple(t.shape) for t in columns]
+        raise ValueError(f"lambdanets: mean, scale, shift and residual_scale must be {tuple(x.shape[1:])}, got {found}")
+    if residual is not None and residual.shape != x.shape:
+        raise ValueError(f"lambdanets: residual must be {tuple(x.shape)} here, got {tuple(residual.shape)}")
+    more = None if residual is None else residual.contiguous()
+    call("norm_rectified", (*x.shape, threads()), x, *columns[:3], more, columns[3], y)
     return y
 
 
@@ -39,11 +45,9 @@ def rectify(
 def _forward(
     x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    x, residual = x.contiguous(), None if residual is None else residual.contiguous()
-    if residual is not None and residual.shape != x.shape:
-        raise ValueError(f"lambdanets: residual must be {tuple(x.shape)} here, got {tuple(residual.shape)}")
+    x = x.contiguous()
     mean, var = statistics(x)
-    return rectify(x, mean, weight * torch.rsqrt(var + eps), bias.contiguous(), residual), mean, var
+    return _rectify(x, mean, weight * torch.rsqrt(var + eps), bias, residual, None), mean, var
 
 
 @torch.library.impl(definitions, "rectified_norm_backward", "CPU")
@@ -81,14 +85,29 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, T
 
 def _backward(ctx: Any, dy: Tensor, *_: Any) -> tuple[Any, ...]:
     saved = ctx.saved_tensors
-    gradients = torch.ops.lambdanets.rectified_norm_backward(dy, *saved, ctx.eps, ctx.has_residual)
-    dx, dweight, dbias, dresidual = gradients
+    if torch.is_grad_enabled():  # somebody wants derivatives of these, which torch's own norm has
+        x, weight, y, *_ = saved
+        dx, dweight, dbias, dresidual = _differentiable_gradients(dy, x, weight, y, ctx.eps)
+    else:
+        gradients = torch.ops.lambdanets.rectified_norm_backward(dy, *saved, ctx.eps, ctx.has_residual)
+        dx, dweight, dbias, dresidual = gradients
     return dx, dweight, dbias, dresidual if ctx.has_residual else None, None
 
 
+def _differentiable_gradients(
+    dy: Tensor, x: Tensor, weight: Tensor, y: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    g = dy * (y > 0)
+    normed = torch.nn.functional.batch_norm(x, None, None, weight, None, training=True, eps=eps)
+    inputs = [t for t in (x, weight) if t.requires_grad]
+    found = iter(torch.autograd.grad(normed, inputs, g, create_graph=True) if inputs else ())
+    dx, dweight = (next(found) if t.requires_grad else torch.zeros_like(t) for t in (x, weight))
+    return dx, dweight, g.sum(0), g
+
+
+torch.library.register_fake("lambdanets::rectify", lambda x, *_: x.new_empty(x.shape), lib=definitions)
 torch.library.register_fake("lambdanets::rectified_norm", _fake, lib=definitions)
 torch.library.register_fake("lambdanets::rectified_norm_backward", _fake_gradients, lib=definitions)
 torch.library.register_autograd("lambdanets::rectified_norm", _backward, setup_context=_remember, lib=definitions)
-refuse_second_derivative("rectified_norm_backward")
-
+rectify = torch.ops.lambdanets.rectify.default
 rectified_norm = torch.ops.lambdanets.rectified_norm.default
