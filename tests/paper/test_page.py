@@ -174,7 +174,7 @@ def test_the_command_writes_the_page_or_says_why_not(tmp_path, capsys, monkeypat
     def fail(path, content):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("lambdanets.files.write_atomically", fail)
+    monkeypatch.setattr("lambdanets.cli.parser.write_atomically", fail)
     with pytest.raises(SystemExit) as ended:
         main(command)
     assert ended.value.code == 1
