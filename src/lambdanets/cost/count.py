@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from lambdanets.cost.multiplies import multiply_adds
 from lambdanets.nn.lambda_layers import LambdaLayer
+from lambdanets.nn.listeners import for_a_while
 
 
 class Count(NamedTuple):
@@ -45,10 +46,8 @@ def count(model: nn.Module, shape: Sequence[int]) -> list[Count]:
                 work[module] = work.get(module, 0) + multiply_adds(module, inputs[0].shape, output.shape)
 
         handles.append(module.register_forward_hook(watch))
-    with torch.no_grad():
+    with for_a_while(handles), torch.no_grad():
         shadow(torch.empty(*shape, device="meta"))
-    for handle in handles:
-        handle.remove()
     seen: set[int] = set()
     counts = []
     for name, module in shadow.named_modules():

@@ -14,6 +14,7 @@ from lambdanets.cost.count import count, totals
 from lambdanets.cost.stages import by_stage, stage_of
 from lambdanets.nn import LambdaMixer
 from lambdanets.nn.lambda_layers import LambdaLayer
+from lambdanets.nn.listeners import for_a_while
 from lambdanets.nn.modes import evaluating
 from lambdanets.nn.norms import frozen_statistics
 from lambdanets.nn.tables import RelativeTable
@@ -82,12 +83,8 @@ def entrances(model: nn.Module, x: Tensor) -> dict[nn.Module, str]:
         if name not in ("", "stages"):
             handles.append(module.register_forward_pre_hook(lambda module, _, stage=stage: before(module, stage)))
             handles.append(module.register_forward_hook(lambda *_, stage=stage: inside.remove(stage)))
-    try:
-        with torch.no_grad():
-            model(x)
-    finally:
-        for handle in handles:
-            handle.remove()
+    with for_a_while(handles), torch.no_grad():
+        model(x)
     return found
 
 
@@ -100,11 +97,8 @@ def telling(
     for module, stage in stages.items():
         handles.append(module.register_forward_pre_hook(lambda *_, stage=stage: void(enter(stage))))
         handles.append(module.register_forward_hook(lambda *_, stage=stage: void(leave(stage))))
-    try:
+    with for_a_while(handles):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def void(_: object) -> None:
@@ -174,10 +168,6 @@ def plans_of(model: nn.Module, x: Tensor) -> dict[str, Counter[str]]:
                     taken.setdefault(where, Counter())[chosen] += 1
 
             handles.append(module.register_forward_pre_hook(look))
-    try:
-        with torch.no_grad():
-            model(x)
-    finally:
-        for handle in handles:
-            handle.remove()
+    with for_a_while(handles), torch.no_grad():
+        model(x)
     return taken

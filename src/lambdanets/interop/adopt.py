@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lambdanets.interop.peers import READERS, CannotAdoptError, Reading
 from lambdanets.nn import LambdaLayer2d
-from lambdanets.nn.listeners import has_listeners
+from lambdanets.nn.listeners import for_a_while, has_listeners
 from lambdanets.nn.modes import evaluating
 from lambdanets.nn.tables import RelativeTable
 from lambdanets.timing import best_times
@@ -137,13 +137,10 @@ def inputs_of(model: nn.Module, example: Tensor, layers: Sequence[nn.Module]) ->
         layer.register_forward_pre_hook(lambda module, inputs: seen.__setitem__(module, inputs[0])) for layer in layers
     ]
     try:
-        with evaluating(model), torch.no_grad():
+        with for_a_while(handles), evaluating(model), torch.no_grad():
             model(example)
     except RuntimeError as error:
         raise CannotAdoptError(f"the model cannot be run on an example {tuple(example.shape)}: {error}") from error
-    finally:
-        for handle in handles:
-            handle.remove()
     return seen
 
 
