@@ -8,7 +8,7 @@ from pathlib import Path
 import lambdanets
 
 ROOT = Path(lambdanets.__file__).parent
-EVERYBODYS = {"files", "timing"}
+EVERYBODYS = {"fields", "files", "timing"}
 MAY_IMPORT = {
     "kernels": set(),
     "ops": {"kernels"},
@@ -16,9 +16,11 @@ MAY_IMPORT = {
     "models": {"nn", "ops"},
     "cost": {"models", "nn", "ops"},
     "interop": {"cost", "models", "nn", "ops"},
+    "data": set(),
+    "train": {"data", "models", "nn"},
     "bench": {"interop", "cost", "models", "nn", "ops", "kernels"},
     "paper": {"bench", "cost", "models", "nn", "ops"},
-    "cli": {"paper", "bench", "interop", "cost", "models", "nn", "ops", "kernels"},
+    "cli": {"train", "data", "paper", "bench", "interop", "cost", "models", "nn", "ops", "kernels"},
 }
 
 

@@ -1,12 +1,11 @@
 """MODEL, the argument of every command that is about a network: a name with changes, or a folder."""
 
 import argparse
-import ast
-import types
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 from lambdanets.cli.parser import Parser, UserError
+from lambdanets.fields import read
 from lambdanets.models import ResNet, ResNetConfig, create_model, list_models
 
 
@@ -60,30 +59,8 @@ def typed(changes: list[tuple[str, str]]) -> dict[str, Any]:
     hints = get_type_hints(ResNetConfig)
     values = {}
     for name, text in changes:
-        hint = hints.get(name, str)
-        fitting = [value for value in (literal(text), text) if fits(value, hint)]
-        if not fitting:
-            expected = hint.__name__ if isinstance(hint, type) else hint
-            raise UserError(f"--set {name} must be {expected}, got {text!r}")
-        values[name] = fitting[0]
+        try:
+            values[name] = read(text, hints.get(name, str))
+        except TypeError as error:
+            raise UserError(f"--set {name} {error}") from error
     return values
-
-
-def literal(text: str) -> Any:
-    """What a text says in Python, or the text."""
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
-
-
-def fits(value: Any, hint: Any) -> bool:
-    """Is a value of a type, as the fields of a configuration have them?"""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        return any(fits(value, one) for one in arguments)
-    if origin is tuple:
-        return type(value) is tuple and len(value) == len(arguments) and all(map(fits, value, arguments))
-    if origin is Literal:
-        return type(value) is str  # which ones there are, the configuration says better
-    return type(value) is hint or (hint is float and type(value) is int)

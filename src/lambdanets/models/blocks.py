@@ -14,24 +14,23 @@ EXPANSION = 4
 
 # The paper's two, by the length of training that they belong to, and one for images of 8 to 64 pixels.
 Setup = Literal["90", "350", "small"]
-STEM_WIDTH = 64
 
 
 def conv_norm_act(d_in: int, d_out: int, side: int, stride: int = 1) -> Rectified:
     return Rectified(Conv2d(d_in, d_out, side, stride), nn.BatchNorm2d(d_out), nn.ReLU(inplace=True))
 
 
-def make_stem(setup: Setup, in_chans: int) -> nn.Sequential:
-    """From an image to 64 channels, at a quarter of the resolution or, if small, at all of it."""
+def make_stem(setup: Setup, in_chans: int, width: int) -> nn.Sequential:
+    """From an image to `width` channels, at a quarter of the resolution or, if small, at all of it."""
     if setup == "small":
-        return conv_norm_act(in_chans, STEM_WIDTH, 3)
+        return conv_norm_act(in_chans, width, 3)
     if setup == "90":
-        return nn.Sequential(conv_norm_act(in_chans, STEM_WIDTH, 7, 2), nn.MaxPool2d(3, 2, 1))
+        return nn.Sequential(conv_norm_act(in_chans, width, 7, 2), nn.MaxPool2d(3, 2, 1))
     return nn.Sequential(
-        conv_norm_act(in_chans, STEM_WIDTH // 2, 3, 2),
-        conv_norm_act(STEM_WIDTH // 2, STEM_WIDTH // 2, 3),
-        conv_norm_act(STEM_WIDTH // 2, STEM_WIDTH, 3),
-        conv_norm_act(STEM_WIDTH, STEM_WIDTH, 3, 2),
+        conv_norm_act(in_chans, width // 2, 3, 2),
+        conv_norm_act(width // 2, width // 2, 3),
+        conv_norm_act(width // 2, width, 3),
+        conv_norm_act(width, width, 3, 2),
     )
 
 

@@ -14,15 +14,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from lambdanets.models.blocks import EXPANSION, STEM_WIDTH, Bottleneck, Setup, make_stem
+from lambdanets.models.blocks import EXPANSION, Bottleneck, Setup, make_stem
 from lambdanets.models.middle import Lambda, Middle, Place, convolution
 from lambdanets.models.pretrained import Pretrained
 from lambdanets.nn import LambdaLayer2d
 from lambdanets.nn.arguments import positive
 from lambdanets.nn.lambda_layers import Terms
 from lambdanets.nn.tables import RelativeTable
-
-WIDTHS = (64, 128, 256, 512)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +33,7 @@ class ResNetConfig:
     image_size: int = 224  # the maps at which embeddings are cut; other sizes run too
     num_classes: int = 1000  # 0 for none: the network then answers with pooled features
     in_chans: int = 3
+    width: int = 64  # of the stem and of the middle layers of c2; each further stage has twice that of the one before
     k: int = 16
     h: int = 4
     u: int = 1
@@ -61,11 +60,14 @@ class ResNetConfig:
                 raise ValueError(
                     f"stage c{stage + 2} has {blocks} blocks, got placement={self.placement!r} with {character} of them"
                 )
-        positive("ResNetConfig", image_size=self.image_size, in_chans=self.in_chans, se_ratio=self.se_ratio)
+        positive("ResNetConfig", image_size=self.image_size, in_chans=self.in_chans)
+        positive("ResNetConfig", width=self.width, se_ratio=self.se_ratio)
+        if self.setup == "350" and self.width % 2:
+            raise ValueError(f'the stem of setup "350" halves its width, got width={self.width}')
         for name in ("drop_path", "dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 0 and below 1, got {name}={getattr(self, name)}")
-        if self.se and self.se_ratio > EXPANSION * WIDTHS[0]:
+        if self.se and self.se_ratio > EXPANSION * self.width:
             raise ValueError(f"se_ratio leaves no channels, got se_ratio={self.se_ratio}")
         if self.num_classes < 0:
             raise ValueError(f"num_classes must be at least 0, got num_classes={self.num_classes}")
@@ -115,18 +117,18 @@ class ResNet(nn.Module, Pretrained):
         super().__init__()
         self.config = config
         self.has_own_middle = middle is not None
-        self.stem = make_stem(config.setup, config.in_chans)
+        self.stem = make_stem(config.setup, config.in_chans, config.width)
         lambdas: Middle = middle or Lambda(
             k=config.k, h=config.h, u=config.u, scope=config.lambda_scope, terms=config.terms, share=config.share_tables
         )
-        size, reduction, d = config.image_size, 1, STEM_WIDTH
+        size, reduction, d = config.image_size, 1, config.width
         if config.setup != "small":
             size, reduction = half(half(size)), 4
         total, built = sum(config.blocks), 0
         stages: list[nn.Module] = []
         self.feature_info: list[dict[str, int | str]] = []  # what detectors ask about c2 to c5, as timm names it
-        for stage, (blocks, width) in enumerate(zip(config.blocks, WIDTHS, strict=True)):
-            made = []
+        for stage, blocks in enumerate(config.blocks):
+            width, made = config.width << stage, []
             for block in range(blocks):
                 stride = 2 if stage > 0 and block == 0 else 1
                 place = Place(width, stride, (size, size), stage, block)

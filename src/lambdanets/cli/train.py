@@ -1,0 +1,97 @@
+"""`lambdanets train`: a recipe, with your changes, to a folder of results."""
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lambdanets.cli.parser import Subparsers, UserError, add_command, positive
+from lambdanets.cli.run_argument import about_runs, add_runs_option
+
+if TYPE_CHECKING:
+    from lambdanets.train.folder import RunFolder
+    from lambdanets.train.run import Result
+
+# Processes that one of them starts are told which folder it is; they would count on.
+STARTED_BY = "LAMBDANETS_RUN_FOLDER"
+
+
+def add_parser(commands: Subparsers) -> None:
+    parser = add_command(commands, "train", "train a network by a recipe: weights, curves and pictures of a run", run)
+    parser.add_argument(
+        "recipe",
+        nargs="?",
+        default="digits",
+        metavar="RECIPE",
+        help="digits, fashion-mnist, cifar10, imagenet-90, imagenet-350, or a file .yaml such as config.yaml of a run",
+    )
+    parser.add_argument(
+        "changes",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help="such as data.root=pictures optim.lr=0.05 trainer.max_epochs=1; the sections are model, data, optim and "
+        "trainer, whose keys are those of Lightning's Trainer",
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="a .yaml with changes, before those that you type")
+    parser.add_argument("--name", help="of the run; by default that of the recipe, with a number if that exists")
+    parser.add_argument("--resume", metavar="RUN", help="go on with a run, by its folder, its name, or the latest")
+    parser.add_argument("--devices", type=positive, metavar="N", help="the same as trainer.devices=N")
+    parser.add_argument("--nodes", type=positive, metavar="N", help="the same as trainer.num_nodes=N")
+    parser.add_argument("--dry-run", action="store_true", help="print the configuration and end")
+    add_runs_option(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    with about_runs():
+        from rich.console import Console
+
+        from lambdanets.train.resolve import as_yaml, resolve
+        from lambdanets.train.run import train
+
+        changes = list(options.changes)
+        if "=" in options.recipe:  # no recipe, only changes
+            changes.insert(0, options.recipe)
+            options.recipe = "digits"
+        for option, key in (("devices", "devices"), ("nodes", "num_nodes")):
+            if getattr(options, option) is not None:
+                changes.append(f"trainer.{key}={getattr(options, option)}")
+        folder = folder_for(options)
+        recipe = folder.config_file if options.resume else options.recipe
+        config = resolve(recipe, changes, options.config)
+        if options.dry_run:
+            print(as_yaml(config), end="")
+            return
+        result = train(config, folder, resume=bool(options.resume), console=Console(stderr=True))
+    if result is not None:
+        tell(result, folder)
+
+
+def folder_for(options: argparse.Namespace) -> "RunFolder":
+    from lambdanets.train.folder import RunFolder, find_run, free_name
+
+    if STARTED_BY in os.environ:
+        return RunFolder(Path(os.environ[STARTED_BY]))
+    if options.resume:
+        folder = find_run(options.resume, options.runs)
+    elif options.name:
+        folder = RunFolder(options.runs / options.name)
+        if folder.is_run and int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0"))) == 0:
+            raise UserError(f"{folder.path} is a run already: choose another --name, or go on with it by --resume")
+    elif int(os.environ.get("WORLD_SIZE", os.environ.get("SLURM_NTASKS", "1"))) > 1:
+        raise UserError("several processes at once must agree on where to write: give the run a --name")
+    else:
+        folder = RunFolder(free_name(options.runs, Path(options.recipe).stem))
+    os.environ[STARTED_BY] = str(folder.path.resolve())
+    return folder
+
+
+def tell(result: "Result", folder: "RunFolder") -> None:
+    description, evaluation = result.description, result.evaluation
+    print(
+        f"{description.model}, {description.parameters:,} parameters, {description.epochs} epochs in "
+        f"{description.seconds:.0f} s: {description.images_per_second:,.0f} images/s, "
+        f"{description.waiting_share:.1%} of the time waiting for data"
+    )
+    print(evaluation)
+    names = ("curves.png", "confusion.png", "mistakes.png", "metrics.csv", "config.yaml", "model", "tensorboard")
+    print(f"in {folder.path}: {', '.join(names)}")

@@ -1,0 +1,82 @@
+"""Data ready for a run: both its splits, and what a network has to know about them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from jaxtyping import UInt8
+from torch import Tensor
+
+from lambdanets.data.config import DataConfig
+from lambdanets.data.images import decode
+from lambdanets.data.loader import Loader, Place, Plan, Share
+from lambdanets.data.shuffled import SplitLoader
+from lambdanets.data.splits import DataError, Split, Stream
+from lambdanets.data.streamed import StreamEvaluationLoader, StreamLoader
+from lambdanets.data.transforms import for_evaluation, for_training
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The data of a configuration; loaders are made when the number of processes is known."""
+
+    config: DataConfig
+    train: Split | Stream
+    val: Split | Stream
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.train.classes
+
+    @property
+    def channels(self) -> int:
+        return self.train.channels
+
+    def training_loader(
+        self, size: int, *, seed: int = 0, share: Share | None = None, place: Callable[[], Place] = Place
+    ) -> SplitLoader | StreamLoader:
+        """Batches of changed images, `size` pixels wide and high."""
+        plan = Plan(
+            transform=for_training(self.config, size),
+            image_size=size,
+            batch_size=self.config.batch_size,
+            seed=seed,
+            workers=self.config.workers,
+            share=share or Share(),
+            place=place,
+        )
+        if isinstance(self.train, Stream):
+            return StreamLoader(self.train, plan)
+        return SplitLoader(self.train, plan, shuffle=True)
+
+    def evaluation_loader(self, size: int, *, share: Share | None = None) -> Loader:
+        """Batches of the images that are not trained with, in their order."""
+        plan = Plan(
+            transform=for_evaluation(self.config, size),
+            image_size=size,
+            batch_size=self.config.batch_size,
+            workers=self.config.workers,
+            share=share or Share(),
+        )
+        if isinstance(self.val, Stream):
+            return StreamEvaluationLoader(self.val, plan)
+        return SplitLoader(self.val, plan, shuffle=False)
+
+
+def open_data(config: DataConfig) -> Opened:
+    """
+    >>> digits = open_data(DataConfig(source="digits"))
+    >>> len(digits.train), len(digits.val), digits.channels, len(digits.classes)
+    (1437, 360, 1, 10)
+    """
+    from lambdanets.data.sources import open_split
+
+    train, val = open_split(config, "train"), open_split(config, "val")
+    if val.classes != train.classes:
+        raise DataError(f"training has the classes {train.classes}, validation {val.classes}")
+    return Opened(config, train, val)
+
+
+def read_image(path: Path, config: DataConfig, size: int, channels: int) -> UInt8[Tensor, "c s s"]:
+    """One image as evaluation sees it; `BadImageError` if it cannot be read."""
+    return for_evaluation(config, size)(decode(path, str(path), channels))

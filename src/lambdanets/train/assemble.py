@@ -1,0 +1,93 @@
+"""From a configuration to what Lightning trains: data, network, loaders."""
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningDataModule
+
+from lambdanets.data import Loader, Opened, Place, Share
+from lambdanets.models import create_model
+from lambdanets.train.classifier import Classifier
+from lambdanets.train.config import ConfigError, RunConfig
+from lambdanets.train.mixing import Mixing
+from lambdanets.train.prepare import Prepare
+from lambdanets.train.schedule import planned_steps
+
+
+def complete(config: RunConfig, data: Opened) -> RunConfig:
+    """With what the data decides and every field of the network: enough to repeat the run, whatever defaults become."""
+    facts: dict[str, Any] = {"num_classes": len(data.classes), "in_chans": data.channels}
+    if config.data.image_size is not None:
+        facts["image_size"] = config.data.image_size
+    try:
+        with torch.device("meta"):
+            network = create_model(config.model.name, **{**facts, **config.model.changes}).config
+    except ValueError as error:
+        raise ConfigError(f"model: {error}") from error
+    for name, fact in facts.items():
+        if name != "image_size" and getattr(network, name) != fact:
+            raise ConfigError(f"model.{name}={getattr(network, name)}, but the data has {fact}")
+    size, half = config.data.image_size or network.image_size, (0.5,) * data.channels
+    mean, std = config.data.mean or half, config.data.std or half
+    if {len(mean), len(std)} != {data.channels}:
+        raise ConfigError(
+            f"data.mean and data.std have a number for each of {data.channels} channels, got {mean}, {std}"
+        )
+    return replace(
+        config,
+        model=replace(config.model, changes=asdict(network)),
+        data=replace(config.data, image_size=size, mean=mean, std=std),
+    )
+
+
+def make_classifier(config: RunConfig, data: Opened) -> Classifier:
+    """Of a complete configuration."""
+    assert config.data.image_size is not None
+    batches = len(data.training_loader(config.data.image_size))
+    classes = len(data.classes)
+    model = create_model(config.model.name, **config.model.changes)
+    if config.model.compile:
+        model.compile()
+    mixes = config.data.mixup or config.data.cutmix
+    return Classifier(
+        model,
+        config.optim,
+        planned_steps(batches, config.data.batch_size, config.trainer, config.optim),
+        classes=classes,
+        prepare=make_prepare(config),
+        mixing=Mixing(classes, config.data.mixup, config.data.cutmix) if mixes else None,
+    )
+
+
+def make_prepare(config: RunConfig) -> Prepare:
+    assert config.data.mean is not None
+    assert config.data.std is not None
+    memory_format = torch.channels_last if config.model.channels_last else torch.contiguous_format
+    return Prepare(config.data.mean, config.data.std, memory_format)
+
+
+class RunData(LightningDataModule):
+    """Loaders that know which process they serve and where in the run it is."""
+
+    def __init__(self, config: RunConfig, data: Opened) -> None:
+        super().__init__()
+        assert config.data.image_size is not None
+        self.data, self.image_size, self.seed = data, config.data.image_size, config.seed
+
+    def share(self) -> Share:
+        assert self.trainer is not None
+        return Share(self.trainer.global_rank, self.trainer.world_size)
+
+    def place(self) -> Place:
+        """Lightning counts, and restores what it counted: nobody else has to."""
+        assert self.trainer is not None
+        loop = self.trainer.fit_loop
+        epoch: int = loop.epoch_progress.current.processed  # type: ignore[attr-defined]
+        return Place(epoch, loop.epoch_loop.batch_progress.current.ready)
+
+    def train_dataloader(self) -> Loader:
+        return self.data.training_loader(self.image_size, seed=self.seed, share=self.share(), place=self.place)
+
+    def val_dataloader(self) -> Loader:
+        return self.data.evaluation_loader(self.image_size, share=self.share())

@@ -1,0 +1,91 @@
+"""Checkpoints of a run: `step-00001234.ckpt`, and beside each `.ckpt.sha256`, as sha256sum writes and checks it.
+
+A file takes its name only when it is whole and on the disk, with its hash there first. So whatever ends a process, the
+newest checkpoint that its hash confirms is one that was meant to be. Loading reads tensors and plain values, nothing
+that could run.
+"""
+
+import hashlib
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lambdanets.files import atomic_path, sha256, write_atomically
+
+KEPT = 2  # the newest, and one to fall back on
+NAME = re.compile(r"step-(\d{8,})\.ckpt")
+
+
+class DamagedCheckpointError(ValueError):
+    """A checkpoint that is not what was written; the message names it."""
+
+
+def path_for(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:08}.ckpt"
+
+
+def hash_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.sha256")
+
+
+def save(state: dict[str, Any], path: Path) -> None:
+    """OSError, with the path in it, if the disk does not take it; older checkpoints stay as they are."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with atomic_path(path) as temporary:
+            with temporary.open("wb") as file:
+                torch.save(state, file)
+            write_atomically(hash_path(path), f"{sha256(temporary)}  {path.name}\n".encode())
+    except RuntimeError as error:  # torch's word for a disk that is full
+        raise OSError(None, f"cannot be written: {error}", str(path)) from error
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def load(path: Path) -> dict[str, Any]:
+    """What was saved, on the CPU."""
+    try:
+        content = path.read_bytes()
+        expected = hash_path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DamagedCheckpointError(f"{path} or its .sha256 cannot be read: {error}") from error
+    if expected != f"{hashlib.sha256(content).hexdigest()}  {path.name}\n":
+        raise DamagedCheckpointError(f"{path} is damaged: its sha256 is not the one in {hash_path(path).name}")
+    try:
+        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception as error:  # a file made to fool the hash may make torch say anything
+        raise DamagedCheckpointError(f"{path} is no checkpoint: {str(error).partition(chr(10))[0]}") from error
+    if not isinstance(state, dict):
+        raise DamagedCheckpointError(f"{path} is no checkpoint: it holds {type(state).__name__}")
+    return state
+
+
+def all_in(folder: Path) -> list[Path]:
+    """From the newest to the oldest."""
+    found = {path: NAME.fullmatch(path.name) for path in folder.iterdir()} if folder.is_dir() else {}
+    steps = {path: int(match[1]) for path, match in found.items() if match}
+    return sorted(steps, key=lambda path: steps[path], reverse=True)
+
+
+def newest_intact(folder: Path) -> tuple[Path, dict[str, Any], list[str]]:
+    """The checkpoint to go on from, what it holds, and what is wrong with newer ones."""
+    complaints: list[str] = []
+    for path in all_in(folder):
+        try:
+            return path, load(path), complaints
+        except DamagedCheckpointError as error:
+            complaints.append(str(error))
+    raise DamagedCheckpointError("; ".join([f"{folder} has no checkpoint to go on from", *complaints]))
+
+
+def remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    hash_path(path).unlink(missing_ok=True)
+
+
+def remove_old(folder: Path) -> None:
+    for path in all_in(folder)[KEPT:]:
+        remove(path)

@@ -1,0 +1,103 @@
+"""A network that learns to name images, as Lightning trains it."""
+
+from collections.abc import Iterable
+from copy import deepcopy
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float, UInt8
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torchmetrics import Metric
+from torchmetrics.aggregation import MeanMetric
+from torchmetrics.classification import MulticlassAccuracy
+
+from lambdanets.data import PADDING, Batch
+from lambdanets.train.averages import WEIGHTS_REMEMBER, decay_at, decay_for, set_norm_decay, update_average
+from lambdanets.train.config import OptimConfig
+from lambdanets.train.mixing import Mixing
+from lambdanets.train.prepare import Prepare
+from lambdanets.train.schedule import Steps, make_optimizer, share_of_lr
+
+
+class Classifier(LightningModule):
+    """`model` learns; `average`, the moving average of its weights, is what is evaluated and kept."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optim: OptimConfig,
+        steps: Steps,
+        *,
+        classes: int,
+        prepare: Prepare,
+        mixing: Mixing | None = None,
+    ) -> None:
+        super().__init__()
+        self.optim, self.steps, self.prepare, self.mixing = optim, steps, prepare, mixing
+        self.model = model.to(memory_format=prepare.memory_format)  # type: ignore[call-overload]
+        set_norm_decay(model, optim.bn_decay, steps.run)
+        self.average = deepcopy(model).requires_grad_(False)
+        self.decay = decay_for(optim.ema_decay, steps.run, WEIGHTS_REMEMBER)
+        self.val_loss = MeanMetric()
+        self.accuracies = nn.ModuleList(
+            MulticlassAccuracy(classes, top_k=top, average="micro", ignore_index=PADDING, validate_args=False)
+            for top in (1, 5)
+            if top < classes
+        )
+        # Since the last step: what the guard looks at before the next.
+        self.losses: list[Tensor] = []
+        self.names: list[str] = []
+        self.is_healthy = True
+
+    def train(self, mode: bool = True) -> "Classifier":
+        """The average never trains."""
+        super().train(mode)
+        self.average.eval()
+        return self
+
+    def forward(self, images: UInt8[Tensor, "b c i j"]) -> Float[Tensor, "b k"]:
+        """What the average says."""
+        scores: Tensor = self.average(self.prepare(images))
+        return scores
+
+    def training_step(self, batch: Batch, _: int) -> Tensor:
+        images, labels = self.prepare(batch.images), batch.labels
+        if self.mixing is not None:
+            images, labels = self.mixing(images, labels)
+        loss = cross_entropy(self.model(images), labels, label_smoothing=self.optim.label_smoothing)
+        self.losses.append(loss.detach())
+        self.names += batch.names
+        return loss
+
+    def optimizer_step(self, *arguments: Any, **more: Any) -> None:
+        """A step that the guard called off leaves the average as it was."""
+        super().optimizer_step(*arguments, **more)
+        self.losses, self.names = [], []
+        if self.is_healthy:
+            update_average(self.average, self.model, decay_at(self.trainer.global_step, self.decay))
+
+    def metrics(self) -> dict[str, Metric]:
+        names = ("val_accuracy", "val_accuracy_top5")
+        return {"val_loss": self.val_loss} | dict(zip(names, cast(Iterable[Metric], self.accuracies), strict=False))
+
+    def validation_step(self, batch: Batch, _: int) -> None:
+        scores, counted = self(batch.images), batch.labels != PADDING
+        losses = cross_entropy(scores[counted], batch.labels[counted], reduction="none")
+        loss, *accuracies = self.metrics().values()
+        loss.update(losses)
+        for accuracy in accuracies:
+            accuracy.update(scores, batch.labels)
+
+    def on_validation_epoch_end(self) -> None:
+        for name, metric in self.metrics().items():
+            self.log(name, metric.compute())
+            metric.reset()
+
+    def configure_optimizers(self) -> Any:
+        optimizer = make_optimizer(self.model, self.optim, self.steps.images)
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: share_of_lr(step, self.steps.run, self.steps.warmup)
+        )
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

@@ -1,0 +1,176 @@
+"""Everything that determines a run, in sections: `model.`, `data.`, `optim.`, `trainer.`"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, get_type_hints
+
+from lambdanets.data import DataConfig
+from lambdanets.fields import nearest, read
+from lambdanets.models import ResNetConfig, list_models
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be: the message names the key."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """A network by name with changes to its row, which are further keys of the section."""
+
+    name: str = "lambda_resnet50"
+    channels_last: bool = True  # the memory format that the kernels and most devices prefer
+    compile: bool = False  # with torch.compile
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.name not in list_models():
+            raise ConfigError(f"there is no model.name={self.name}{nearest(self.name, list_models())}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimConfig:
+    """How weights move."""
+
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    lr: float = 0.1  # at the top, for `lr_batch` images in a step: other batches scale it
+    lr_batch: int | None = 256  # None: `lr` as it is
+    momentum: float = 0.9
+    nesterov: bool = False
+    weight_decay: float = 1e-4  # not on norms, biases and relative tables
+    warmup_epochs: float = 5.0  # linear from 0, then a cosine to 0
+    label_smoothing: float = 0.1
+    ema_decay: float = 0.9999  # of the moving average of the weights, see `lambdanets.train.averages`; 0 for none
+    bn_decay: float = 0.9999  # of the moving statistics of batch norms
+
+    def __post_init__(self) -> None:
+        if self.optimizer not in ("sgd", "adamw"):
+            raise ConfigError(f"optim.optimizer must be sgd or adamw, got {self.optimizer}")
+        for name in ("momentum", "label_smoothing", "ema_decay", "bn_decay"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"optim.{name} must be at least 0 and below 1, got {getattr(self, name)}")
+        for name in ("lr", "weight_decay", "warmup_epochs"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ConfigError(f"optim.{name} must be a number that is not negative, got {getattr(self, name)}")
+        if self.lr_batch is not None and self.lr_batch < 1:
+            raise ConfigError(f"optim.lr_batch must be at least 1, got {self.lr_batch}")
+        if self.nesterov and not self.momentum:
+            raise ConfigError("optim.nesterov needs optim.momentum")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerConfig:
+    """Arguments of Lightning's Trainer, by its names."""
+
+    max_epochs: int = 90
+    max_steps: int = -1
+    max_time: str | None = None
+    limit_train_batches: int | float | None = None
+    limit_val_batches: int | float | None = None
+    check_val_every_n_epoch: int = 1
+    accumulate_grad_batches: int = 1
+    gradient_clip_val: float | None = None
+    gradient_clip_algorithm: Literal["norm", "value"] = "norm"
+    precision: str = "32-true"  # 16-mixed and bf16-mixed on accelerators
+    accelerator: str = "auto"
+    devices: int | str | tuple[int, ...] = "auto"
+    num_nodes: int = 1
+    strategy: str = "auto"  # ddp, or fsdp for networks that one device does not hold
+    log_every_n_steps: int = 20
+    enable_progress_bar: bool = True
+    deterministic: bool = False
+    benchmark: bool = False
+    detect_anomaly: bool = False
+    profiler: str | None = None
+
+    def __post_init__(self) -> None:
+        positive = (
+            "max_epochs",
+            "check_val_every_n_epoch",
+            "accumulate_grad_batches",
+            "num_nodes",
+            "log_every_n_steps",
+        )
+        for name in positive:
+            if getattr(self, name) < 1:
+                raise ConfigError(f"trainer.{name} must be at least 1, got {getattr(self, name)}")
+        if self.max_steps < 1 and self.max_steps != -1:
+            raise ConfigError(f"trainer.max_steps must be at least 1, or -1 for no limit, got {self.max_steps}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    seed: int = 0
+    checkpoint_seconds: float = 300.0  # between checkpoints within an epoch; 0: after every step
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+
+
+SECTIONS = {"model": ModelConfig, "data": DataConfig, "optim": OptimConfig, "trainer": TrainerConfig}
+Tree = Mapping[str, Any]
+
+
+def from_tree(tree: Tree) -> RunConfig:
+    """A configuration from what YAML says; what is not said has its default.
+
+    >>> from_tree({"optim": {"lr": "1e-2"}, "model": {"name": "lambda_resnet26", "k": 8}}).model.changes
+    {'k': 8}
+    """
+    values: dict[str, Any] = {}
+    for name, value in tree.items():
+        if name in SECTIONS:
+            if not isinstance(value, Mapping):
+                raise ConfigError(f"{name} is a section of keys, got {value!r}")
+            values[name] = section(name, value)
+        else:
+            values[name] = one_value(name, value, hints_of(RunConfig), "")
+    return RunConfig(**values)
+
+
+def section(name: str, tree: Tree) -> Any:
+    its_class = SECTIONS[name]
+    hints = hints_of(its_class)
+    if its_class is not ModelConfig:
+        return build(its_class, {key: one_value(key, value, hints, f"{name}.") for key, value in tree.items()})
+    hints.pop("changes")
+    network = hints_of(ResNetConfig)
+    values = {key: one_value(key, value, hints | network, f"{name}.") for key, value in tree.items()}
+    own = {key: value for key, value in values.items() if key in hints}
+    return build(its_class, own | {"changes": {key: value for key, value in values.items() if key in network}})
+
+
+def build(its_class: Any, values: dict[str, Any]) -> Any:
+    try:
+        return its_class(**values)
+    except ConfigError:
+        raise
+    except ValueError as error:  # of sections that other rooms have
+        raise ConfigError(str(error)) from error
+
+
+def hints_of(its_class: Any) -> dict[str, Any]:
+    hints = get_type_hints(its_class)
+    return {one.name: hints[one.name] for one in fields(its_class)}
+
+
+def one_value(key: str, value: Any, hints: Mapping[str, Any], prefix: str) -> Any:
+    if key not in hints:
+        raise ConfigError(f"there is no key {prefix}{key}{nearest(key, hints)}")
+    try:
+        return read(value, hints[key])
+    except TypeError as error:
+        raise ConfigError(f"{prefix}{key} {error}") from error
+
+
+def to_tree(config: RunConfig) -> dict[str, Any]:
+    """All of a configuration as YAML can say it; `from_tree` makes the same of it."""
+    tree = asdict(config)
+    tree["model"] |= tree["model"].pop("changes")
+    return {key: plain(value) for key, value in tree.items()}
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: plain(one) for key, one in value.items()}
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,105 @@
+"""How a trained network does on images it was not trained with: which it gets wrong, and what it takes them for."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from lambdanets.data import PADDING, Batch, open_data
+from lambdanets.nn.modes import evaluating
+from lambdanets.train.assemble import make_prepare
+from lambdanets.train.folder import RunError, RunFolder
+from lambdanets.train.pictures import Mistake
+from lambdanets.train.resolve import resolve
+
+SHOWN = 24  # mistakes
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    images: int
+    skipped: int  # could not be read
+    loss: float
+    accuracy: float
+    top5: float | None  # None where there are five classes or fewer
+    confusion: Int64[Tensor, "k k"]  # [true, guessed]
+    worst: list[Mistake]  # largest losses first
+
+    def figures(self) -> dict[str, float | None]:
+        names = ("images", "skipped", "loss", "accuracy", "top5")
+        return {name: getattr(self, name) for name in names}
+
+    def __str__(self) -> str:
+        parts = [f"accuracy {self.accuracy:.2%} of {self.images:,} images"]
+        if self.top5 is not None:
+            parts.append(f"{self.top5:.2%} among the first five")
+        parts.append(f"loss {self.loss:.4f}")
+        if self.skipped:
+            parts.append(f"{self.skipped} images could not be read")
+        return ", ".join(parts)
+
+
+@torch.no_grad()
+def evaluate(network: nn.Module, batches: Iterable[Batch], classes: Sequence[str]) -> Evaluation:
+    """`network` goes from the bytes of images to scores of classes."""
+    k = len(classes)
+    confusion = torch.zeros(k, k, dtype=torch.int64)
+    loss, in_five, skipped = 0.0, 0, 0
+    worst: list[tuple[float, Mistake]] = []
+    with evaluating(network):
+        for batch in batches:
+            skipped += len(batch.skipped)
+            scores, labels = network(batch.images).float(), batch.labels
+            losses = cross_entropy(scores, labels, reduction="none", ignore_index=PADDING)
+            counted = labels != PADDING
+            loss += float(losses.sum())
+            in_five += int((scores.topk(min(5, k)).indices == labels[:, None]).sum())
+            confusion += torch.bincount((labels * k + scores.argmax(1))[counted], minlength=k * k).view(k, k)
+            worst = sorted([*worst, *mistakes(batch, scores, losses, classes)], key=lambda one: -one[0])[:SHOWN]
+    n = int(confusion.sum())
+    return Evaluation(
+        images=n,
+        skipped=skipped,
+        loss=loss / max(1, n),
+        accuracy=float(confusion.diagonal().sum()) / max(1, n),
+        top5=in_five / max(1, n) if k > 5 else None,
+        confusion=confusion,
+        worst=[mistake for _, mistake in worst],
+    )
+
+
+def mistakes(
+    batch: Batch, scores: Float[Tensor, "b k"], losses: Float[Tensor, "b"], classes: Sequence[str]
+) -> Iterator[tuple[float, Mistake]]:
+    """The wrong answers of a batch with their losses."""
+    probabilities = scores.softmax(1)
+    chances, guesses = probabilities.max(1)
+    is_wrong = (guesses != batch.labels) & (batch.labels != PADDING)
+    for i in is_wrong.nonzero().flatten().tolist():
+        label, guess = int(batch.labels[i]), int(guesses[i])
+        yield (
+            float(losses[i]),
+            Mistake(
+                image=batch.images[i],
+                name=batch.names[i],
+                label=classes[label],
+                guess=classes[guess],
+                guess_probability=float(chances[i]),
+                label_probability=float(probabilities[i, label]),
+            ),
+        )
+
+
+def evaluate_run(run: RunFolder, changes: Sequence[str] = ()) -> Evaluation:
+    """A run's network on its own data, or on what changes of its configuration say."""
+    config = resolve(run.config_file, changes)
+    assert config.data.image_size is not None
+    network, _ = run.network()
+    data = open_data(config.data)
+    if data.classes != run.description().classes:
+        raise RunError(f"{run.path} knows the classes {run.description().classes}, the data has {data.classes}")
+    loader = data.evaluation_loader(config.data.image_size)
+    return evaluate(nn.Sequential(make_prepare(config), network), loader, data.classes)

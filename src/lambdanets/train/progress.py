@@ -1,0 +1,68 @@
+"""A bar over the whole run on a terminal, a line for each epoch elsewhere."""
+
+import time
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from lambdanets.train.classifier import Classifier
+from lambdanets.train.history import History
+
+
+class ProgressBar(Callback):
+    """Rate, loss, and when it will be over."""
+
+    def __init__(self, history: History, console: Console) -> None:
+        self.history, self.console = history, console
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[state]}"),
+        )
+        self.bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self.task: TaskID | None = None
+        self.began = self.first = 0.0
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        assert isinstance(pl_module, Classifier)
+        steps = pl_module.steps.run
+        self.task = self.bar.add_task("training", total=steps, completed=trainer.global_step, state="")
+        self.began, self.first = time.monotonic(), trainer.global_step
+        self.bar.start()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        assert self.task is not None
+        assert isinstance(pl_module, Classifier)
+        sums = self.history.sums
+        done, left = trainer.global_step - self.first, pl_module.steps.run - trainer.global_step
+        end = time.localtime(time.time() + left * (time.monotonic() - self.began) / max(1, done))
+        state = (
+            f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}  loss {sums.loss / sums.batches:.3f}  "
+            f"{sums.images / sums.training:,.0f} images/s  ends {time.strftime('%a %H:%M:%S', end)}"
+        )
+        self.bar.update(self.task, completed=trainer.global_step, state=state)
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.task is not None:
+            self.bar.update(self.task, description="validating")
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.task is not None:
+            self.bar.update(self.task, description="training")
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        row = self.history.rows[-1]
+        parts = [f"epoch {row['epoch']}/{trainer.max_epochs}", f"loss {row['train_loss']:.3f}"]
+        if "val_accuracy" in row:
+            parts.append(f"validation loss {row['val_loss']:.3f}, accuracy {row['val_accuracy']:.2%}")
+        parts.append(f"{row['images_per_second']:,.0f} images/s, {row['waiting_share']:.0%} waiting for data")
+        self.console.print("  ".join(parts), highlight=False, soft_wrap=True)
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self.bar.stop()

@@ -1,0 +1,94 @@
+"""Recipes by name, files, and what somebody changes on the command line."""
+
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lambdanets.fields import nearest
+from lambdanets.train.config import SECTIONS, ConfigError, RunConfig, Tree, from_tree, to_tree
+
+RECIPES = files("lambdanets.train") / "recipes"
+
+
+def list_recipes() -> list[str]:
+    return sorted(path.name.removesuffix(".yaml") for path in RECIPES.iterdir() if path.name.endswith(".yaml"))
+
+
+def header(recipe: str) -> str:
+    """What the file says about itself: command, cost, measured result."""
+    lines = (RECIPES / f"{recipe}.yaml").read_text().splitlines()
+    return "\n".join(line.removeprefix("#").strip() for line in lines if line.startswith("#"))
+
+
+def resolve(recipe: str | Path, changes: Sequence[str] = (), file: Path | None = None) -> RunConfig:
+    """A recipe by name or a YAML file, then the changes of a file, then those of the command line.
+
+    >>> resolve("digits", ["trainer.max_epochs=3"]).trainer.max_epochs
+    3
+    """
+    tree = tree_of(recipe)
+    if file is not None:
+        tree = merged(tree, read_yaml(file))
+    for change in changes:
+        tree = merged(tree, tree_of_change(change))
+    return from_tree(tree)
+
+
+def tree_of(recipe: str | Path) -> Tree:
+    if str(recipe) in list_recipes():
+        return parse((RECIPES / f"{recipe}.yaml").read_text(), str(recipe))
+    if str(recipe).endswith((".yaml", ".yml")):
+        return read_yaml(Path(recipe))
+    names = list_recipes()
+    raise ConfigError(
+        f"there is no recipe {recipe}{nearest(str(recipe), names)}; there are {', '.join(names)}, or a file .yaml"
+    )
+
+
+def read_yaml(path: Path) -> Tree:
+    try:
+        return parse(path.read_text(), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def parse(text: str, name: str) -> Tree:
+    try:
+        tree = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{name} is no YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
+        raise ConfigError(f"{name} must have the sections {', '.join(SECTIONS)}, got {type(tree).__name__}")
+    return tree
+
+
+def tree_of_change(change: str) -> Tree:
+    """
+    >>> tree_of_change("data.root=pictures"), tree_of_change("seed=1")
+    ({'data': {'root': 'pictures'}}, {'seed': '1'})
+    """
+    key, equals, value = change.partition("=")
+    first, dot, rest = key.partition(".")
+    if not equals or not key:
+        raise ConfigError(f"changes are like trainer.max_epochs=1, got {change!r}")
+    return {first: {rest: value}} if dot else {first: value}
+
+
+def merged(tree: Tree, changes: Tree) -> dict[str, Any]:
+    """
+    >>> merged({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}})
+    {'a': {'b': 3, 'c': 2}}
+    """
+    result = dict(tree)
+    for key, value in changes.items():
+        old = result.get(key)
+        result[key] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return result
+
+
+def as_yaml(config: RunConfig) -> str:
+    text: str = yaml.safe_dump(to_tree(config), sort_keys=False, default_flow_style=None, width=120)
+    return text

@@ -1,0 +1,67 @@
+"""Which weights decay, and how fast they move when."""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from lambdanets.nn.tables import RelationTable
+from lambdanets.train.config import OptimConfig, TrainerConfig
+
+
+def make_optimizer(model: nn.Module, config: OptimConfig, batch_size: int) -> torch.optim.Optimizer:
+    """`batch_size`: images in a step, with all devices and all accumulated batches."""
+    lr = config.lr * (1 if config.lr_batch is None else batch_size / config.lr_batch)
+    groups = parameter_groups(model, config.weight_decay)
+    if config.optimizer == "adamw":
+        return torch.optim.AdamW(groups, lr=lr, betas=(config.momentum, 0.999))
+    return torch.optim.SGD(groups, lr=lr, momentum=config.momentum, nesterov=config.nesterov)
+
+
+def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Norms, biases and relative tables do not decay.
+
+    Decay keeps the scale of weights in check that a norm behind them undoes. Scales and shifts of norms have none
+    behind them, and many rows of a table get a gradient from few positions only: decay would pull at all alike.
+    """
+    tables = {id(p) for m in model.modules() if isinstance(m, RelationTable) for p in m.parameters(recurse=False)}
+    decaying: list[nn.Parameter] = []
+    staying: list[nn.Parameter] = []
+    for parameter in model.parameters():
+        (staying if parameter.ndim < 2 or id(parameter) in tables else decaying).append(parameter)
+    return [{"params": decaying, "weight_decay": weight_decay}, {"params": staying, "weight_decay": 0.0}]
+
+
+def share_of_lr(step: int, steps: int, warmup: int) -> float:
+    """A line from 0 to 1 over the first `warmup` steps, then a cosine to 0 at the end.
+
+    >>> [round(share_of_lr(step, 100, 10), 3) for step in (0, 4, 9, 55, 100)]
+    [0.1, 0.5, 1.0, 0.5, 0.0]
+    """
+    if step < warmup:
+        return (step + 1) / warmup  # the first step has to move something
+    return (1 + math.cos(math.pi * min(1.0, (step - warmup) / max(1, steps - warmup)))) / 2
+
+
+class Steps(NamedTuple):
+    """How long a run is, known before it begins."""
+
+    epoch: int
+    run: int
+    warmup: int
+    images: int  # in a step, of all devices and accumulated batches together
+
+
+def planned_steps(batches: int, batch_size: int, trainer: TrainerConfig, optim: OptimConfig) -> Steps:
+    """For so many batches in an epoch. Lightning's own estimate would load the data to find out."""
+    limit = trainer.limit_train_batches
+    if isinstance(limit, float):
+        batches = int(batches * limit)
+    elif limit is not None:
+        batches = min(batches, limit)
+    epoch = -(-batches // trainer.accumulate_grad_batches)
+    run = epoch * trainer.max_epochs
+    if trainer.max_steps != -1:
+        run = min(run, trainer.max_steps)
+    return Steps(epoch, run, round(optim.warmup_epochs * epoch), batch_size * trainer.accumulate_grad_batches)
