@@ -110,7 +110,9 @@ EACH_ROWS(DEFINE_THROUGH)
 static void through(const two_products *p) {
     const int64_t most = VECTORS * UNITS;
     const int64_t units = p->units > most ? ROUND_UP(evenly(p->units, most), UNITS) : p->units;
-    const int64_t lines = evenly(p->lines, SMALLER(8, LARGER(1, most / p->units)));
+    /* Whole vectors of a block: the next would begin inside the last one. */
+    const int64_t fit = SMALLER(8, LARGER(1, most / p->units));
+    const int64_t lines = SMALLER(fit, ROUND_UP(evenly(p->lines, fit), p->units % UNITS ? UNITS : 1));
     for (int64_t r0 = 0; r0 < p->rows; r0 += ROWS)
         for (int64_t line0 = 0; line0 < p->lines; line0 += lines)
             for (int64_t unit0 = 0; unit0 < p->units; unit0 += units) {
