@@ -148,7 +148,7 @@ static void pack_values(const job *t) {
         for (int64_t c = 0; c < p->v; c++)
             for (int64_t phase = 0; phase < d; phase++) {
                 const real *f = line + phase * w->phase * p->u * t->vp + c;
-                real *to = turned + c * t->turned + phase * w->turned_phase + LANES;
+                real *to = turned + c * t->turned + phase * w->turned_phase + w->margin;
                 const int64_t columns = (p->context[1] - phase + d - 1) / d * p->u; /* later phases may have one less */
                 for (int64_t m = 0; m < columns; m++) to[m] = f[m * t->vp];
             }

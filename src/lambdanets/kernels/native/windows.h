@@ -44,7 +44,8 @@ typedef struct {
     int64_t chunk;          /* columns at most */
     int64_t phase;          /* packed columns of one phase */
     int64_t width;          /* packed columns of a map, u included */
-    int64_t turned_phase;   /* columns of one phase of a map turned round, with zeros on both sides */
+    int64_t margin;         /* columns of zeros on both sides of every phase of a map turned round */
+    int64_t turned_phase;   /* columns of one phase of it, these included */
     int64_t scope_u;        /* columns of the window */
     int64_t whole_lines;    /* of the window that causality leaves complete, and the columns it leaves of the next */
     int64_t partial;
@@ -85,7 +86,6 @@ static int make_windows(windows *w, const lambda_problem *p, int64_t chunk) {
     w->chunk = chunk;
     w->phase = (p->context[1] + d - 1) / d;
     w->width = w->phase * d * p->u;
-    w->turned_phase = w->phase * p->u + 2 * LANES;
     w->scope_u = p->scope[1] * p->u;
     w->whole_lines = p->past / p->scope[1];
     w->partial = p->past % p->scope[1] * p->u;
@@ -103,7 +103,6 @@ static int make_windows(windows *w, const lambda_problem *p, int64_t chunk) {
         c->lo = s.first * p->u;
         c->n = (s.last - s.first) * p->u;
         c->start = c->n ? (m % d * w->phase + m / d) * p->u : 0;
-        c->turned = c->n ? m % d * w->turned_phase + m / d * p->u + LANES : LANES;
         c->class = 0; /* or that of the column before, or a new one: from left to right no other comes back */
         if (c->n == w->scope_u) continue;
         c->class = w->classes_n - 1;
@@ -112,6 +111,13 @@ static int make_windows(windows *w, const lambda_problem *p, int64_t chunk) {
         elements += table_elements(p, &w->classes[c->class]);
     }
     w->own = p->scope[0] > 1 && elements <= OWN_TABLES_AT_MOST;
+    /* What a vector has of neighbouring columns ends in a table's padding, or else in what others see of the table. */
+    w->margin = w->own ? 0 : LANES;
+    w->turned_phase = w->phase * p->u + 2 * w->margin;
+    for (int64_t j = 0; j < p->queries[1]; j++) {
+        column *c = &w->columns[j];
+        c->turned = c->n ? c->start + (2 * (c->start / (w->phase * p->u)) + 1) * w->margin : w->margin;
+    }
     const table_class whole = make_class(p, chunk, 0, w->scope_u, LANES);
     w->tables = w->own ? 0 : table_elements(p, &whole);
     for (int64_t z = 0; z < w->classes_n; z++) {
