@@ -370,7 +370,7 @@ static void deliver(const job *t, const tile *x, const int64_t *strides, real *t
         for (int64_t j = 0; j < x->columns; j++)
             for (int64_t h = 0; h < t->w.p->h; h++, from += row) {
                 real *f = callers(t, x, strides, to, i, j) + h * strides[2];
-                for (int64_t c = 0; c < depth; c++) f[c * strides[3]] = from[c];
+                spread_row(f, from, depth, strides[3]);
             }
 }
 
@@ -491,7 +491,7 @@ int NAME(forward)(const lambda_problem *p, const real *q, const real *values, co
 }
 
 /* The sum of the parts' gradients of the values, in the caller's layout. */
-static void unpack_values(const job *t, const real *parts, int64_t parts_n, real *dvalues) {
+static void unpack_values(const job *t, real *parts, int64_t parts_n, real *dvalues) {
     const windows *w = &t->w;
     const lambda_problem *p = w->p;
     const int64_t d = p->dilation[1], line = w->width * t->vp;
@@ -499,16 +499,12 @@ static void unpack_values(const job *t, const real *parts, int64_t parts_n, real
     for (int64_t row = 0; row < p->b * p->context[0]; row++) {
         const int64_t example = row / p->context[0], i = row % p->context[0];
         real *to = dvalues + example * p->dvalues[0] + i * p->context[1] * p->dvalues[1];
-        const real *from = parts + example * parts_n * t->image + i * line;
+        real *from = parts + example * parts_n * t->image + i * line;
         for (int64_t m = 0; m < p->context[1]; m++)
             for (int64_t u = 0; u < p->u; u++) {
-                const real *f = from + ((m % d * w->phase + m / d) * p->u + u) * t->vp;
-                real *o = to + m * p->dvalues[1] + u * p->dvalues[3];
-                for (int64_t c = 0; c < p->v; c++) {
-                    real sum = 0;
-                    for (int64_t part = 0; part < parts_n; part++) sum += f[part * t->image + c];
-                    o[c * p->dvalues[2]] = sum;
-                }
+                real *f = from + ((m % d * w->phase + m / d) * p->u + u) * t->vp;
+                for (int64_t part = 1; part < parts_n; part++) add_row(f, f + part * t->image, p->v);
+                spread_row(to + m * p->dvalues[1] + u * p->dvalues[3], f, p->v, p->dvalues[2]);
             }
     }
 }
@@ -526,9 +522,11 @@ static void unpack_tables(const job *t, const real *threads, int64_t threads_n, 
             for (int64_t z = 0; z < (w->own ? w->classes_n : 1); z++) {
                 const table_class *c = &w->classes[z];
                 const int64_t lo = w->own ? c->lo : 0, n = w->own ? c->n : w->scope_u;
-                const real *from = threads + thread * size + k * c->k;
-                for (int64_t a = 0; a < p->scope[0]; a++)
-                    for (int64_t o = 0; o < n; o++) sum[a * w->scope_u + lo + o] += from[line_of(c, a) + o];
+                for (int64_t group = 0; group < p->scope[0]; group += c->lines) {
+                    const real *from = threads + thread * size + line_of(c, group) + k * c->k;
+                    for (int64_t a = group; a < SMALLER(group + c->lines, p->scope[0]); a++, from += c->line)
+                        add_row(sum + a * w->scope_u + lo, from, n);
+                }
             }
         for (int64_t o = 0; o < rows; o++)
             for (int64_t u = 0; u < p->u; u++)

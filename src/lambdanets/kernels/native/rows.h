@@ -7,18 +7,28 @@
 #include "lambda.h"
 #include "workspace.h"
 
-#define COPY_EACH(stride)           \
-    case stride:                    \
-        for (int64_t c = 0; c < n; c++) to[c] = from[c * stride]; \
-        break;
-
-/* n numbers that are `stride` apart; for common intra-depths with code of their own, which has vectors. */
-static void copy_row(real *restrict to, const real *restrict from, int64_t n, int64_t stride) {
-    switch (stride) {
-        COPY_EACH(1) COPY_EACH(2) COPY_EACH(4) COPY_EACH(8)
-        default:
-            for (int64_t c = 0; c < n; c++) to[c] = from[c * stride];
+/* For common intra-depths with code of their own, which has vectors. */
+#define EACH_STRIDE(COPY)                                                                                      \
+    switch (stride) {                                                                                          \
+        case 1: COPY(1) break;                                                                                 \
+        case 2: COPY(2) break;                                                                                 \
+        case 4: COPY(4) break;                                                                                 \
+        case 8: COPY(8) break;                                                                                 \
+        default: COPY(stride)                                                                                  \
     }
+#define GATHER(stride) for (int64_t c = 0; c < n; c++) to[c] = from[c * (stride)];
+#define SPREAD(stride) for (int64_t c = 0; c < n; c++) to[c * (stride)] = from[c];
+
+/* n numbers that are `stride` apart. */
+static void copy_row(real *restrict to, const real *restrict from, int64_t n, int64_t stride) { EACH_STRIDE(GATHER) }
+
+/* n numbers to where they are `stride` apart. */
+static inline void spread_row(real *restrict to, const real *restrict from, int64_t n, int64_t stride) {
+    EACH_STRIDE(SPREAD)
+}
+
+static inline void add_row(real *restrict to, const real *restrict from, int64_t n) {
+    for (int64_t c = 0; c < n; c++) to[c] += from[c];
 }
 
 /* The mean, scale and shift of a row, three rows themselves; or nothing to do. */
