@@ -49,7 +49,10 @@ ALWAYS_INLINE void multiply_block(const product *p, const int rows, const int ve
             for (; left >= ways; left -= ways)
                 UNROLL for (int w = 0; w < ways; w++, at++, line_at += b_i) {
                     vec line[VECTORS];
-                    UNROLL for (int x = 0; x < vectors; x++) line[x] = LOAD(line_at + x * LANES);
+                    UNROLL for (int x = 0; x < vectors; x++) {
+                        line[x] = LOAD(line_at + x * LANES);
+                        if (rows > 1) KEEP(line[x]);
+                    }
                     UNROLL for (int r = 0; r < rows; r++)
                         UNROLL for (int x = 0; x < vectors; x++) sum[w][r][x] += at[r * a_row] * line[x];
                 }

@@ -59,7 +59,10 @@ ALWAYS_INLINE void through_block(const two_products *p, const int rows, const in
         for (; left >= ways; left -= ways)
             UNROLL for (int w = 0; w < ways; w++, at++, lines_at += b_i) {
                 vec line[VECTORS];
-                UNROLL for (int x = 0; x < vectors; x++) line[x] = load_units(lines_at, b_line, units, first, count, x);
+                UNROLL for (int x = 0; x < vectors; x++) {
+                    line[x] = load_units(lines_at, b_line, units, first, count, x);
+                    if (rows > 1) KEEP(line[x]);
+                }
                 UNROLL for (int r = 0; r < rows; r++)
                     UNROLL for (int x = 0; x < vectors; x++) t[w][r][x] += at[r * a_row] * line[x];
             }

@@ -44,6 +44,13 @@ typedef real half_in_memory __attribute__((vector_size(VECTOR_BYTES / 2), aligne
 #define JOIN(a, b) ((vec)_mm512_insertf64x4(_mm512_castpd256_pd512((__m256d)(a)), (__m256d)(b), 1))
 #endif
 
+/* Keeps a vector in its register: GCC would rather load it again for each of two rows. */
+#if defined(__x86_64__)
+#define KEEP(v) __asm__("" : "+v"(v))
+#else
+#define KEEP(v) (void)(v)
+#endif
+
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #define LOAD(p) (*(const vec_in_memory *)(p))
 #define STORE(p) (*(vec_in_memory *)(p))
