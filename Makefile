@@ -4,10 +4,12 @@ BIN := .venv/bin
 # Shapes written in signatures are checked while tests run.
 CHECKED := --jaxtyping-packages=lambdanets,beartype.beartype
 
-.PHONY: demo test sweep sanitise bench lint docs format env clean
+.PHONY: demo test sweep sanitise endure bench lint docs format env clean
 
 demo: env
-	$(BIN)/python examples/digits.py
+	$(BIN)/lambdanets train digits
+	$(BIN)/python examples/digit_image.py runs/digit.png
+	$(BIN)/lambdanets predict latest runs/digit.png
 
 test: env
 	$(BIN)/pytest -q -n 2 -m "not unchecked" $(CHECKED)
@@ -20,6 +22,10 @@ sweep: env
 # Minutes: the kernels under the address and undefined behaviour sanitisers, on random problems of every shape.
 sanitise: env
 	$(BIN)/python tools/sanitise_kernels.py --cases 10000
+
+# Half an hour: runs killed at random moments and resumed, checkpoints damaged in a thousand ways.
+endure: env
+	$(BIN)/python tools/endure.py
 
 bench: env
 	$(BIN)/lambdanets bench layers

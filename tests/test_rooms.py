@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "interop": {"cost", "models", "nn", "ops"},
     "data": set(),
     "train": {"data", "models", "nn"},
-    "bench": {"interop", "cost", "models", "nn", "ops", "kernels"},
+    "bench": {"train", "data", "interop", "cost", "models", "nn", "ops", "kernels"},
     "paper": {"bench", "cost", "models", "nn", "ops"},
     "cli": {"train", "data", "paper", "bench", "interop", "cost", "models", "nn", "ops", "kernels"},
 }

@@ -10,14 +10,15 @@ from typing import Any, Literal, Union, get_args, get_origin
 def read(value: Any, hint: Any) -> Any:
     """A value for a field, from itself or from the text that says it; TypeError if there is none.
 
-    >>> read("8", int), read("1e-4", float), read("350", str), read("None", int | None), read([1, 2], tuple[int, int])
-    (8, 0.0001, '350', None, (1, 2))
+    >>> read("8", int), read("1e-4", float), read("350", str), read("None", int | None), read([1, 2], tuple[int, float])
+    (8, 0.0001, '350', None, (1, 2.0))
     """
-    candidates: list[Any] = [literal(value), value] if isinstance(value, str) else [value]
-    for one in candidates:
-        candidate: Any = tuple(one) if isinstance(one, list) else one  # YAML has no tuples
-        if fits(candidate, hint):
-            return float(candidate) if only_as_float(candidate, hint) else candidate
+    candidates = [literal(value), value] if isinstance(value, str) else [value]
+    for candidate in candidates:
+        try:
+            return fitted(candidate, hint)
+        except TypeError:
+            continue
     raise TypeError(f"must be {told(hint)}, got {value!r}")
 
 
@@ -32,33 +33,47 @@ def literal(text: str) -> Any:
         return text
 
 
-def fits(value: Any, hint: Any) -> bool:
-    """Is a value of a type, as the fields of a configuration have them?"""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if hint is Any:
-        return True
+def fitted(value: Any, hint: Any) -> Any:
+    """The value as a type has it: whole numbers are floats where only these are wanted, lists are tuples."""
+    origin, choices = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        return any(fits(value, one) for one in arguments)
-    if origin is tuple and arguments[-1] is ...:
-        return type(value) is tuple and all(fits(one, arguments[0]) for one in value)
-    if origin is tuple:
-        return type(value) is tuple and len(value) == len(arguments) and all(map(fits, value, arguments))
-    if origin is Literal:
-        return type(value) in {type(one) for one in arguments}  # which ones there are, the configuration says better
-    if hint is None:
-        return value is None
-    return type(value) is hint or (hint is float and type(value) is int)
-
-
-def only_as_float(value: Any, hint: Any) -> bool:
-    return type(value) is int and not any(fits(value, one) and one is not float for one in get_args(hint) or (hint,))
+        exact = [one for one in choices if type(value) is one]
+        for one in (*exact, *choices):
+            try:
+                return fitted(value, one)
+            except TypeError:
+                continue
+    elif origin is tuple and isinstance(value, list | tuple):
+        hints = [choices[0]] * len(value) if choices[-1] is ... else choices
+        if len(hints) == len(value):
+            return tuple(map(fitted, value, hints))
+    elif origin is Literal:
+        if any(type(value) is type(one) and value == one for one in choices):
+            return value
+    elif hint is None or hint is types.NoneType:
+        if value is None:
+            return None
+    elif hint is float and type(value) in (int, float):
+        return float(value)
+    elif hint is Any or type(value) is hint:
+        return value
+    raise TypeError(f"{value!r} is not {told(hint)}")
 
 
 def told(hint: Any) -> str:
-    """A type in words that somebody who writes a configuration knows."""
-    if isinstance(hint, type) and not get_args(hint):
-        return hint.__name__
-    return str(hint).replace("typing.", "")
+    """A type in words that somebody who writes a configuration knows.
+
+    >>> told(int | None), told(Literal["sgd", "adamw"]), told(tuple[float, float])
+    ('int or None', 'sgd or adamw', 'tuple[float, float]')
+    """
+    origin, choices = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return " or ".join(map(told, choices))
+    if origin is Literal:
+        return " or ".join(map(str, choices))
+    if hint is types.NoneType:
+        return "None"
+    return str(hint) if choices else hint.__name__
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

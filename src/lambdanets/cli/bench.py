@@ -25,6 +25,7 @@ SUMMARIES = {
     "models": "a ResNet-50 without lambda layers, with ours, and with those of others",
     "limit": "the native plan as a share of what the arithmetic of this machine allows",
     "scaling": "how time and memory grow with the size of maps and sequences",
+    "training": "what lambdanets train costs beyond a bare loop over the same network and batches",
     "plans": "whether the plan that is chosen is the fastest",
 }
 

@@ -5,13 +5,13 @@ import json
 from pathlib import Path
 
 from lambdanets.cli.parser import Subparsers, add_command, check_writable, write
-from lambdanets.cli.run_argument import about_runs, add_run_argument, run_from
+from lambdanets.cli.run_argument import SETTINGS, about_runs, add_run_argument, run_from
 
 
 def add_parser(commands: Subparsers) -> None:
     parser = add_command(commands, "eval", "how well a run does on the images it was not trained with", run)
     add_run_argument(parser)
-    parser.add_argument("changes", nargs="*", metavar="KEY=VALUE", help="of data, such as data.root=other/pictures")
+    parser.add_argument(SETTINGS, nargs="*", metavar="KEY=VALUE", help="of data, such as data.root=other/pictures")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
 
 
@@ -21,7 +21,7 @@ def run(options: argparse.Namespace) -> None:
         from lambdanets.train.evaluate import evaluate_run
 
         folder = run_from(options)
-        evaluation = evaluate_run(folder, options.changes)
+        evaluation = evaluate_run(folder, options.settings)
     if options.json is not None:
         write(options.json, f"{json.dumps(evaluation.figures(), indent=2)}\n")
     print(f"{folder.path}: {evaluation}")

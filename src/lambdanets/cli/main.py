@@ -1,11 +1,13 @@
 """The command `lambdanets` and its subcommands."""
 
+import argparse
 import sys
 from collections.abc import Sequence
 
 import lambdanets
 from lambdanets.cli import bench, evaluate, export, info, paper, plan, predict, profile, runs, train
 from lambdanets.cli.parser import Parser, UserError
+from lambdanets.cli.run_argument import SETTINGS
 
 
 def make_parser() -> Parser:
@@ -17,9 +19,21 @@ def make_parser() -> Parser:
     return parser
 
 
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """KEY=VALUE may stand anywhere among a command's options, which argparse alone does not allow."""
+    parser = make_parser()
+    options, rest = parser.parse_known_args(arguments)
+    settings = [text for text in rest if "=" in text and not text.startswith("-")]
+    if len(settings) < len(rest) or (rest and not hasattr(options, SETTINGS)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        setattr(options, SETTINGS, [*getattr(options, SETTINGS), *settings])
+    return options
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; what the user can put right ends it with one line on stderr, not with a traceback."""
-    options = make_parser().parse_args(arguments)
+    options = parse(arguments)
     options.arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
         options.run(options)

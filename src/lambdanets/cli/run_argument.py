@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from lambdanets.train.folder import RunFolder
 
 
+# KEY=VALUE, as often as you like.
+SETTINGS = "settings"
+
+
 def add_runs_option(parser: Parser) -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="FOLDER", help="the folder of all runs")
 
@@ -32,15 +36,16 @@ def about_runs() -> Iterator[None]:
         from lambdanets.train.folder import RunError
         from lambdanets.train.guard import NonFiniteLossError
         from lambdanets.train.keeper import StoppedError
+        from lambdanets.train.strategies import LostProcessError
 
         try:
             yield
         except (ConfigError, RunError) as error:
             raise UserError(str(error)) from error
-        except (DataError, CheckpointError, DamagedCheckpointError, NonFiniteLossError) as error:
+        except (DataError, CheckpointError, DamagedCheckpointError, NonFiniteLossError, LostProcessError) as error:
             raise UserError(str(error), code=1) from error
         except StoppedError as error:
-            raise UserError(f"{error}; go on with lambdanets train --resume", code=error.exit_code) from error
+            raise UserError(str(error), code=error.exit_code) from error
         except OSError as error:
             if error.filename is None:
                 raise

@@ -105,10 +105,19 @@ def scaling(rows: list[Row]) -> list[Table | str]:
     return [shown]
 
 
+def training(rows: list[Row]) -> list[Table | str]:
+    shown = table("images per second", "recipe", "batch", "bare loop", "lambdanets train", "share")
+    for row in rows:
+        speeds = (number(row["images_per_second"][who], 0) for who in ("bare", "train"))
+        shown.add_row(row["case"], str(row["batch_size"]), *speeds, f"{row['ratio']:.1%}")
+    return [shown]
+
+
 SHOWN: dict[str, Callable[[list[Row]], list[Table | str]]] = {
     "layers": layers,
     "limit": limit,
     "plans": plans,
     "models": models,
     "scaling": scaling,
+    "training": training,
 }

@@ -1,12 +1,15 @@
 """`lambdanets train`: a recipe, with your changes, to a folder of results."""
 
 import argparse
+import ctypes
 import os
+import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lambdanets.cli.parser import Subparsers, UserError, add_command, positive
-from lambdanets.cli.run_argument import about_runs, add_runs_option
+from lambdanets.cli.run_argument import SETTINGS, about_runs, add_runs_option
 
 if TYPE_CHECKING:
     from lambdanets.train.folder import RunFolder
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
 
 # Processes that one of them starts are told which folder it is; they would count on.
 STARTED_BY = "LAMBDANETS_RUN_FOLDER"
+FIRST = "LAMBDANETS_FIRST_PROCESS"
 
 
 def add_parser(commands: Subparsers) -> None:
@@ -26,7 +30,7 @@ def add_parser(commands: Subparsers) -> None:
         help="digits, fashion-mnist, cifar10, imagenet-90, imagenet-350, or a file .yaml such as config.yaml of a run",
     )
     parser.add_argument(
-        "changes",
+        SETTINGS,
         nargs="*",
         metavar="KEY=VALUE",
         help="such as data.root=pictures optim.lr=0.05 trainer.max_epochs=1; the sections are model, data, optim and "
@@ -48,7 +52,7 @@ def run(options: argparse.Namespace) -> None:
         from lambdanets.train.resolve import as_yaml, resolve
         from lambdanets.train.run import train
 
-        changes = list(options.changes)
+        changes = list(options.settings)
         if "=" in options.recipe:  # no recipe, only changes
             changes.insert(0, options.recipe)
             options.recipe = "digits"
@@ -69,7 +73,8 @@ def run(options: argparse.Namespace) -> None:
 def folder_for(options: argparse.Namespace) -> "RunFolder":
     from lambdanets.train.folder import RunFolder, find_run, free_name
 
-    if STARTED_BY in os.environ:
+    if STARTED_BY in os.environ and os.environ.get("LOCAL_RANK", "0") != "0":
+        end_with_the_first()
         return RunFolder(Path(os.environ[STARTED_BY]))
     if options.resume:
         folder = find_run(options.resume, options.runs)
@@ -82,7 +87,17 @@ def folder_for(options: argparse.Namespace) -> "RunFolder":
     else:
         folder = RunFolder(free_name(options.runs, Path(options.recipe).stem))
     os.environ[STARTED_BY] = str(folder.path.resolve())
+    os.environ[FIRST] = str(os.getpid())
     return folder
+
+
+def end_with_the_first() -> None:
+    """Linux can promise that; elsewhere a process that is left alone waits for others until its patience is over."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+        if os.getppid() != int(os.environ[FIRST]):  # it has ended before
+            sys.exit(1)
 
 
 def tell(result: "Result", folder: "RunFolder") -> None:

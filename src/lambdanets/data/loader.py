@@ -5,7 +5,7 @@ workers or shuffles has to be kept. The order is one for all processes together,
 batch, so it does not change with their number either.
 """
 
-import signal
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -56,7 +56,7 @@ class Plan:
         return {
             "num_workers": self.workers,
             "collate_fn": Collate(channels, self.image_size),
-            "worker_init_fn": leave_interrupts_to_the_parent,
+            "worker_init_fn": leave_signals_to_the_parent,
             # Without one, every epoch would draw a number from the generator that dropout draws from.
             "generator": torch.Generator(),
             "pin_memory": torch.cuda.is_available(),
@@ -81,9 +81,9 @@ class Loader(ABC):
             began = time.perf_counter()
 
 
-def leave_interrupts_to_the_parent(_: int) -> None:
-    """Ctrl-C reaches all processes of a terminal; a worker that died of it would end the run before it is saved."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def leave_signals_to_the_parent(_: int) -> None:
+    """Ctrl-C and schedulers reach whole groups of processes; a run whose workers died could not be saved any more."""
+    os.setpgrp()
 
 
 def too_few(size: int, batch_size: int) -> str:

@@ -81,7 +81,6 @@ class SplitLoader(Loader):
         self.loader = DataLoader(
             Images(split, plan),
             batch_sampler=self.order,
-            persistent_workers=plan.workers > 0,
             **plan.loader_options(split.channels),
         )
 

@@ -1,5 +1,6 @@
 """From a configuration to what Lightning trains: data, network, loaders."""
 
+from collections.abc import Sized
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -10,6 +11,7 @@ from lambdanets.data import Loader, Opened, Place, Share
 from lambdanets.models import create_model
 from lambdanets.train.classifier import Classifier
 from lambdanets.train.config import ConfigError, RunConfig
+from lambdanets.train.in_step import InStep
 from lambdanets.train.mixing import Mixing
 from lambdanets.train.prepare import Prepare
 from lambdanets.train.schedule import planned_steps
@@ -90,4 +92,8 @@ class RunData(LightningDataModule):
         return self.data.training_loader(self.image_size, seed=self.seed, share=self.share(), place=self.place)
 
     def val_dataloader(self) -> Loader:
-        return self.data.evaluation_loader(self.image_size, share=self.share())
+        share = self.share()
+        loader = self.data.evaluation_loader(self.image_size, share=share)
+        if share.world == 1 or isinstance(loader, Sized):
+            return loader
+        return InStep(loader, self.data.channels, self.image_size)

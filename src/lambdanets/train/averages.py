@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from lambdanets.train.strategies import local
+
 WEIGHTS_REMEMBER, NORMS_REMEMBER = 1 / 10, 1 / 100  # of the steps of a run, at most
 FASTEST_NORM = 0.9  # the decay that torch gives to batch norms
 
@@ -41,7 +43,7 @@ def decay_at(step: int, decay: float) -> float:
 
 @torch.no_grad()
 def update_average(average: nn.Module, model: nn.Module, decay: float) -> None:
-    """Of weights and of statistics; whole numbers are copied."""
+    """Of weights, shard by shard where they have some, and of statistics; whole numbers are copied."""
     pairs = list(zip(state_of(average), state_of(model), strict=True))
     averaged = [pair for pair in pairs if pair[0].is_floating_point()]
     torch._foreach_lerp_([old for old, _ in averaged], [new for _, new in averaged], 1 - decay)
@@ -52,4 +54,4 @@ def update_average(average: nn.Module, model: nn.Module, decay: float) -> None:
 
 def state_of(model: nn.Module) -> list[Tensor]:
     """Each tensor once, though shared tables have several names."""
-    return [*model.parameters(), *model.buffers()]
+    return [local(tensor) for tensor in (*model.parameters(), *model.buffers())]

@@ -17,6 +17,7 @@ from lambdanets.files import atomic_path, sha256, write_atomically
 
 KEPT = 2  # the newest, and one to fall back on
 NAME = re.compile(r"step-(\d{8,})\.ckpt")
+OURS = re.compile(rf"\.?{NAME.pattern}")  # with hashes, and what is not yet whole
 
 
 class DamagedCheckpointError(ValueError):
@@ -33,16 +34,29 @@ def hash_path(path: Path) -> Path:
 
 def save(state: dict[str, Any], path: Path) -> None:
     """OSError, with the path in it, if the disk does not take it; older checkpoints stay as they are."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        before = hashes_of(path)
         with atomic_path(path) as temporary:
             with temporary.open("wb") as file:
                 torch.save(state, file)
-            write_atomically(hash_path(path), f"{sha256(temporary)}  {path.name}\n".encode())
+            line = f"{sha256(temporary)}  {path.name}\n"
+            # A file that has the name already is the one to go on from until this one takes it.
+            write_atomically(hash_path(path), f"{line}{before}".encode())
+        if before:
+            write_atomically(hash_path(path), line.encode())
     except RuntimeError as error:  # torch's word for a disk that is full
         raise OSError(None, f"cannot be written: {error}", str(path)) from error
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def hashes_of(path: Path) -> str:
+    """The lines beside it, if there are any."""
+    try:
+        return hash_path(path).read_text()
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -52,7 +66,7 @@ def load(path: Path) -> dict[str, Any]:
         expected = hash_path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise DamagedCheckpointError(f"{path} or its .sha256 cannot be read: {error}") from error
-    if expected != f"{hashlib.sha256(content).hexdigest()}  {path.name}\n":
+    if f"{hashlib.sha256(content).hexdigest()}  {path.name}\n" not in expected.splitlines(keepends=True):
         raise DamagedCheckpointError(f"{path} is damaged: its sha256 is not the one in {hash_path(path).name}")
     try:
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
@@ -86,6 +100,15 @@ def remove(path: Path) -> None:
     hash_path(path).unlink(missing_ok=True)
 
 
-def remove_old(folder: Path) -> None:
-    for path in all_in(folder)[KEPT:]:
-        remove(path)
+def remove_old(folder: Path, newest: Path) -> None:
+    """All but `newest`, which was just saved, and the one before it.
+
+    That includes those with higher numbers, which were damaged or of another run, or this one would not have been
+    saved; and what processes left half written when they were killed.
+    """
+    found = all_in(folder)
+    kept = found[found.index(newest) :][:KEPT]
+    staying = {file for path in kept for file in (path, hash_path(path))}
+    for file in sorted(folder.iterdir()):  # a checkpoint before its hash
+        if OURS.match(file.name) and file not in staying and file.is_file():
+            file.unlink(missing_ok=True)

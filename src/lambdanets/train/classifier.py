@@ -19,6 +19,7 @@ from lambdanets.train.config import OptimConfig
 from lambdanets.train.mixing import Mixing
 from lambdanets.train.prepare import Prepare
 from lambdanets.train.schedule import Steps, make_optimizer, share_of_lr
+from lambdanets.train.strategies import agree_on_buffers, shard
 
 
 class Classifier(LightningModule):
@@ -51,6 +52,15 @@ class Classifier(LightningModule):
         self.names: list[str] = []
         self.is_healthy = True
 
+    def configure_model(self) -> None:
+        """Lightning has a mesh where the strategy wants shards, and synchronises norms everywhere but there."""
+        if self.device_mesh is None:
+            return
+        if self.device_mesh.device_type == "cuda":
+            self.model = nn.SyncBatchNorm.convert_sync_batchnorm(self.model)
+        for network in (self.model, self.average):
+            shard(network, self.device_mesh)
+
     def train(self, mode: bool = True) -> "Classifier":
         """The average never trains."""
         super().train(mode)
@@ -81,6 +91,9 @@ class Classifier(LightningModule):
     def metrics(self) -> dict[str, Metric]:
         names = ("val_accuracy", "val_accuracy_top5")
         return {"val_loss": self.val_loss} | dict(zip(names, cast(Iterable[Metric], self.accuracies), strict=False))
+
+    def on_validation_epoch_start(self) -> None:
+        agree_on_buffers(self.average)
 
     def validation_step(self, batch: Batch, _: int) -> None:
         scores, counted = self(batch.images), batch.labels != PADDING

@@ -28,7 +28,7 @@ class Evaluation:
     confusion: Int64[Tensor, "k k"]  # [true, guessed]
     worst: list[Mistake]  # largest losses first
 
-    def figures(self) -> dict[str, float | None]:
+    def figures(self) -> dict[str, float | int | None]:
         names = ("images", "skipped", "loss", "accuracy", "top5")
         return {name: getattr(self, name) for name in names}
 
@@ -45,14 +45,14 @@ class Evaluation:
 @torch.no_grad()
 def evaluate(network: nn.Module, batches: Iterable[Batch], classes: Sequence[str]) -> Evaluation:
     """`network` goes from the bytes of images to scores of classes."""
-    k = len(classes)
+    k, device = len(classes), next(network.parameters()).device
     confusion = torch.zeros(k, k, dtype=torch.int64)
     loss, in_five, skipped = 0.0, 0, 0
     worst: list[tuple[float, Mistake]] = []
     with evaluating(network):
         for batch in batches:
             skipped += len(batch.skipped)
-            scores, labels = network(batch.images).float(), batch.labels
+            scores, labels = network(batch.images.to(device)).float().cpu(), batch.labels
             losses = cross_entropy(scores, labels, reduction="none", ignore_index=PADDING)
             counted = labels != PADDING
             loss += float(losses.sum())

@@ -9,6 +9,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from lambdanets.train.classifier import Classifier
+from lambdanets.train.strategies import local
 
 IN_A_ROW = 3
 
@@ -44,7 +45,7 @@ class Guard(Callback):
         is_finite = bool(torch.stack(pl_module.losses).isfinite().all())
         # Half precision has a scaler, which skips steps of its own and looks for a better scale.
         if getattr(trainer.precision_plugin, "scaler", None) is None:
-            gradients = [p.grad for p in pl_module.model.parameters() if p.grad is not None]
+            gradients = [local(p.grad) for p in pl_module.model.parameters() if p.grad is not None]
             is_finite = is_finite and bool(torch.nn.utils.get_total_norm(gradients).isfinite())
         pl_module.is_healthy = trainer.strategy.reduce_boolean_decision(is_finite)
         if pl_module.is_healthy:

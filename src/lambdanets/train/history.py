@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,16 +12,17 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lambdanets.data import Batch, Loader
 from lambdanets.files import write_atomically
+from lambdanets.train.strategies import mean_of_processes
 
-Row = dict[str, float]
+Row = dict[str, float | int]
 
 
 @dataclass
 class Sums:
     """Of an epoch so far."""
 
-    batches: int = 0
     images: int = 0
+    batches: int = 0  # with a finite loss
     loss: float = 0.0
     training: float = 0.0  # seconds, with the waiting
     waiting: float = 0.0
@@ -36,9 +38,10 @@ class History(Callback):
         self.sums = Sums()
         self.clock = 0.0
         self.waited = 0.0
+        self.is_validated = False
 
     def state_dict(self) -> dict[str, Any]:
-        return {"rows": self.rows, "sums": asdict(self.sums)}
+        return {"rows": self.rows, "sums": asdict(self.sums) | {"loss": mean_of_processes(self.sums.loss)}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.rows, self.sums = state_dict["rows"], Sums(**state_dict["sums"])
@@ -49,15 +52,20 @@ class History(Callback):
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.sums = Sums()
         self.clock = time.monotonic()
+        self.is_validated = False
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.is_validated = True
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Batch, batch_idx: int
     ) -> None:
         loss = float(outputs["loss"])
         now, waited = time.monotonic(), waited_by(trainer.train_dataloader)
-        self.sums.batches += 1
         self.sums.images += len(batch.labels) * trainer.world_size
-        self.sums.loss += loss
+        if math.isfinite(loss):  # the guard tells of others
+            self.sums.batches += 1
+            self.sums.loss += loss
         self.sums.training += now - self.clock
         self.sums.waiting += waited - self.waited
         self.clock, self.waited = now, waited
@@ -65,14 +73,17 @@ class History(Callback):
             log(trainer, {"train_loss": loss, "lr": learning_rate(trainer)})
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        validate_if_interrupted(trainer)
+        if not self.is_validated:
+            validate_if_due(trainer)
+        # Lightning still has those of an earlier epoch where this one had no validation.
+        validation = trainer.callback_metrics if self.is_validated else {}
         sums = self.sums
         row = {
             "epoch": trainer.current_epoch + 1,
             "step": trainer.global_step,
             "lr": learning_rate(trainer),
-            "train_loss": sums.loss / max(1, sums.batches),
-            **{name: float(value) for name, value in trainer.callback_metrics.items()},
+            "train_loss": mean_of_processes(sums.loss / max(1, sums.batches)),
+            **{name: float(value) for name, value in validation.items()},
             "images_per_second": round(sums.images / max(sums.training, 1e-9), 2),
             "waiting_share": round(sums.waiting / max(sums.training, 1e-9), 4),
             "seconds": round(sums.training, 2),
@@ -83,10 +94,13 @@ class History(Callback):
         log(trainer, {name: value for name, value in row.items() if name not in ("epoch", "step", "train_loss", "lr")})
 
 
-def validate_if_interrupted(trainer: Trainer) -> None:
-    """A run that was stopped while it validated goes on at the end of that epoch; Lightning leaves the rest out."""
+def validate_if_due(trainer: Trainer) -> None:
+    """A run that was stopped while it validated goes on at the end of that epoch; Lightning leaves the rest out.
+
+    It does so too where `max_steps` ends an epoch early.
+    """
     loop = trainer.fit_loop.epoch_loop
-    if loop._should_check_val_epoch() and "val_loss" not in trainer.callback_metrics:
+    if loop._should_check_val_epoch():
         trainer.validating = True
         loop.val_loop.run()
         trainer.training = True

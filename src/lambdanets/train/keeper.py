@@ -19,7 +19,10 @@ class StoppedError(Exception):
     """A signal ended the run, which can go on from where it was saved."""
 
     def __init__(self, number: int, path: Path) -> None:
-        super().__init__(f"stopped by {signal.Signals(number).name}; saved as {path}")
+        super().__init__(
+            f"stopped by {signal.Signals(number).name}, saved as {path}; "
+            f"go on with lambdanets train --resume {path.parent.parent}"
+        )
         self.exit_code = 128 + number
 
 
@@ -48,6 +51,9 @@ class Keeper(Callback):
         self.saved_at = time.monotonic()
         self.saved_step = -1
 
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        self.saved_step = checkpoint["global_step"]
+
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Instead of Lightning's own handlers, which would end the run without saving; it puts back what was before."""
         if threading.current_thread() is threading.main_thread():  # no other may
@@ -63,12 +69,14 @@ class Keeper(Callback):
         # At an epoch's last batch its end is near, and a better place to go on from: the one with its validation.
         if loop._should_accumulate() or loop.batch_progress.is_last_batch:
             return
-        if self.must_stop(trainer) or self.is_time(trainer):
+        if any(self.wishes(trainer)):
             self.save(trainer)
         self.stop_if_asked()
 
     def on_validation_batch_end(self, trainer: Trainer, *rest: Any) -> None:
-        if self.must_stop(trainer):
+        # A run that goes on from here is saved already, and by now Lightning has counted the epoch as done.
+        must_stop, _ = self.wishes(trainer)
+        if must_stop and self.saved_step != trainer.global_step:
             trainer.fit_loop.epoch_loop.val_loop.batch_progress.reset()  # all of it again when the run goes on
             self.save(trainer)
         self.stop_if_asked()
@@ -78,26 +86,22 @@ class Keeper(Callback):
         if trainer.current_epoch + 1 < (trainer.max_epochs or 0):
             self.stop_if_asked()
 
-    def must_stop(self, trainer: Trainer) -> bool:
-        """Has any process got a signal?"""
-        if trainer.world_size > 1 and not trainer.strategy.reduce_boolean_decision(self.signal is None):
+    def wishes(self, trainer: Trainer) -> tuple[bool, bool]:
+        """Has any process got a signal, and is it time to save? Of all processes together, in one exchange."""
+        must_stop, is_time = self.signal is not None, time.monotonic() - self.saved_at >= self.seconds
+        if trainer.world_size > 1:
+            votes = torch.tensor([must_stop, is_time], dtype=torch.int32, device=trainer.strategy.root_device)
+            must_stop, is_time = (votes > 0 for votes in trainer.strategy.reduce(votes, reduce_op="sum").tolist())
+        if must_stop:
             self.signal = self.signal or signal.SIGTERM
-        return self.signal is not None
-
-    def is_time(self, trainer: Trainer) -> bool:
-        has_passed = time.monotonic() - self.saved_at >= self.seconds
-        return bool(trainer.strategy.broadcast(has_passed)) if trainer.world_size > 1 else has_passed
+        return must_stop, is_time
 
     def save(self, trainer: Trainer) -> None:
-        if trainer.global_step == self.saved_step:
-            return
-        trainer.save_checkpoint(self.path(trainer), weights_only=False)
+        path = checkpoints.path_for(self.folder, trainer.global_step)
+        trainer.save_checkpoint(path, weights_only=False)
         if trainer.is_global_zero:
-            checkpoints.remove_old(self.folder)
+            checkpoints.remove_old(self.folder, path)
         self.saved_at, self.saved_step = time.monotonic(), trainer.global_step
-
-    def path(self, trainer: Trainer) -> Path:
-        return checkpoints.path_for(self.folder, trainer.global_step)
 
     def stop_if_asked(self) -> None:
         if self.signal is not None:
@@ -115,6 +119,8 @@ class RandomStates(Callback):
         self.wanted: list[dict[str, Tensor]] | None = None
 
     def state_dict(self) -> dict[str, Any]:
+        if self.wanted is not None:  # nothing was drawn since they were read
+            return {"of_rank": self.wanted}
         own = {"torch": torch.get_rng_state()}
         if torch.cuda.is_available():
             own["cuda"] = torch.cuda.get_rng_state()
@@ -126,6 +132,11 @@ class RandomStates(Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.wanted = state_dict["of_rank"]
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """All processes had one seed, for they had to begin with the same weights."""
+        if trainer.global_rank:
+            torch.manual_seed(torch.initial_seed() + trainer.global_rank)
 
     def on_train_batch_start(self, trainer: Trainer, *rest: Any) -> None:
         of_rank, self.wanted = self.wanted, None

@@ -43,7 +43,7 @@ class ProgressBar(Callback):
         done, left = trainer.global_step - self.first, pl_module.steps.run - trainer.global_step
         end = time.localtime(time.time() + left * (time.monotonic() - self.began) / max(1, done))
         state = (
-            f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}  loss {sums.loss / sums.batches:.3f}  "
+            f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}  loss {sums.loss / max(1, sums.batches):.3f}  "
             f"{sums.images / sums.training:,.0f} images/s  ends {time.strftime('%a %H:%M:%S', end)}"
         )
         self.bar.update(self.task, completed=trainer.global_step, state=state)

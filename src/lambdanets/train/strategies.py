@@ -1,34 +1,169 @@
-"""More than one process: whole copies of the network (ddp) or shards of it (fsdp)."""
+"""More than one process: whole copies of the network (ddp) or shards of it (fsdp).
 
+What is saved never depends on that: checkpoints hold whole tensors, and any number of processes can go on from them.
+"""
+
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from lightning.pytorch.strategies import ModelParallelStrategy, Strategy
+import torch
+from lightning.pytorch import Trainer
+from lightning.pytorch.core.optimizer import LightningOptimizer
+from lightning.pytorch.strategies import ModelParallelStrategy, ParallelStrategy, Strategy, StrategyRegistry
+from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor, distributed, nn
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from lambdanets.models.blocks import Bottleneck
+from lambdanets.train.config import ConfigError
+
+NOBODY_ANSWERS = (RuntimeError, distributed.DistBackendError)  # what back ends say then
+PATIENCE = 3.0  # seconds for a process to end by itself when another has
 
 
 def make_strategy(name: str) -> str | Strategy:
     """Lightning's strategies by name; fsdp is torch's second, which Lightning has as part of another."""
     if name in ("fsdp", "fsdp2"):
-        return ModelParallelStrategy(save_distributed_checkpoint=False)
+        return Sharded()
+    if name != "auto" and name not in StrategyRegistry.available_strategies():
+        raise ConfigError(f"trainer.strategy must be auto, ddp, fsdp or another of Lightning's, got {name}")
     return name
 
 
+class Sharded(ModelParallelStrategy):
+    """Parameters, gradients and the optimiser in shards over all processes.
+
+    Lightning's own files of this strategy number the optimiser's tensors differently from everybody else's, so that
+    with several groups of parameters they would not fit one process.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(save_distributed_checkpoint=False)
+
+    def setup_environment(self) -> None:
+        self._data_parallel_size, self._tensor_parallel_size = self.num_nodes * self.num_processes, 1
+        super().setup_environment()
+
+    @property
+    def lightning_restore_optimizer(self) -> bool:
+        return True
+
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        assert self.lightning_module is not None
+        weights: dict[str, Any] = whole(self.lightning_module.state_dict())
+        return weights
+
+    def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
+        state: dict[str, Any] = whole(
+            (optimizer._optimizer if isinstance(optimizer, LightningOptimizer) else optimizer).state_dict()
+        )
+        return state
+
+    def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
+        """As all others: by the reader that looks at the hash."""
+        return ParallelStrategy.load_checkpoint(self, checkpoint_path, weights_only)
+
+    def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
+        assert self.lightning_module is not None
+        mine = self.lightning_module.state_dict()
+        parts = {name: part(t, mine[name]) if name in mine else t for name, t in checkpoint["state_dict"].items()}
+        self.lightning_module.load_state_dict(parts, strict=strict)
+
+    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        for optimizer, state in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            numbers = [number for group in state["param_groups"] for number in group["params"]]
+            parts = {
+                number: {name: part(value, parameter) for name, value in state["state"].get(number, {}).items()}
+                for number, parameter in zip(numbers, parameters, strict=True)
+            }
+            optimizer.load_state_dict({**state, "state": {number: its for number, its in parts.items() if its}})
+
+
 def shard(network: nn.Module, mesh: Any) -> None:
-    """Block by block, so that one block at a time is whole."""
-    for module in network.modules():
-        if isinstance(module, Bottleneck):
-            fully_shard(module, mesh=mesh)
-    fully_shard(network, mesh=mesh)
+    """Block by block, so that one block at a time is whole; all at once if blocks share a table."""
+    if isinstance(network, FSDPModule):  # Lightning may ask again
+        return
+    network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]  # no other can be sharded
+    blocks = [module for module in network.modules() if isinstance(module, Bottleneck)]
+    if sum(len(list(block.parameters())) for block in blocks) > len({p for b in blocks for p in b.parameters()}):
+        blocks = []
+    for module in (*blocks, network):
+        # The outermost would stay whole between forward and backward, and in evaluation, which has none, for ever.
+        fully_shard(module, mesh=mesh, reshard_after_forward=True)
 
 
-def whole_weights(network: nn.Module) -> dict[str, Tensor]:
-    """Of a network that may be in shards; all processes have to ask together."""
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return network.state_dict()
-    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    weights: dict[str, Any] = get_model_state_dict(network, options=options)
-    return weights
+def local(tensor: Tensor) -> Tensor:
+    """The shard that this process has, of what has shards."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def whole(tree: Any) -> Any:
+    """All tensors of a tree in one piece, on the CPU; all processes have to ask together, and the first gets them."""
+
+    def gather(tensor: DTensor) -> Tensor:
+        gathered = tensor.full_tensor()
+        return gathered.cpu() if distributed.get_rank() == 0 else gathered.new_empty(0)
+
+    return apply_to_collection(tree, DTensor, gather)
+
+
+def part(value: Any, like: Tensor) -> Any:
+    """Of a tensor that every process has, the shard that belongs to `like`; other values as they are."""
+    if not isinstance(like, DTensor) or not isinstance(value, Tensor) or value.shape != like.shape or not value.ndim:
+        return value
+    return distribute_tensor(value.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+
+
+class LostProcessError(RuntimeError):
+    """Another process of the run has ended, for a reason of its own."""
+
+
+@contextmanager
+def ended_together(trainer: Trainer) -> Iterator[None]:
+    """Processes that Lightning started here do not outlive an error, and one of theirs is told as what it is."""
+    try:
+        yield
+    except BaseException as error:
+        others: list[subprocess.Popen[bytes]] = getattr(trainer.strategy.launcher, "procs", [])
+        started = [*others]
+        others.clear()  # Lightning watches them, and would kill this process too before it can say why
+        codes = [end(process) for process in started]
+        lost = [f"{rank} ended with code {code}" for rank, code in enumerate(codes, 1) if code]
+        if lost and type(error) in NOBODY_ANSWERS:
+            raise LostProcessError(f"process {', process '.join(lost)}; what it said is above") from error
+        raise
+
+
+def end(process: "subprocess.Popen[bytes]") -> int | None:
+    """The code with which it has ended; None if it had to be told."""
+    try:
+        return process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return None
+
+
+def several() -> bool:
+    """Are there processes to talk to?"""
+    return distributed.is_available() and distributed.is_initialized()
+
+
+def mean_of_processes(number: float) -> float:
+    if not several():
+        return number
+    everybodys = [0.0] * distributed.get_world_size()
+    distributed.all_gather_object(everybodys, number)
+    return sum(everybodys) / len(everybodys)
+
+
+@torch.no_grad()
+def agree_on_buffers(network: nn.Module) -> None:
+    """Those of the first process, which are saved: where norms are not synchronised, each has statistics of its own."""
+    if several():
+        for buffer in network.buffers():
+            distributed.broadcast(buffer, 0)

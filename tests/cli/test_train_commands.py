@@ -1,0 +1,128 @@
+"""lambdanets train, eval, predict, runs, as they are typed."""
+
+import json
+
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+from lambdanets.cli.main import main
+from lambdanets.data import DataConfig, open_data
+from lambdanets.models import ResNet
+from tiny import TINY
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    main(["train", "digits", "--runs", str(folder), "--name", "one", *TINY])
+    return folder
+
+
+@pytest.fixture
+def digit(tmp_path):
+    path = tmp_path / "digit.png"
+    Image.fromarray(open_data(DataConfig()).val.example(0).read()[0].numpy()).save(path)
+    return path
+
+
+def test_a_run_leaves_everything(runs):
+    names = {path.name for path in (runs / "one").iterdir()}
+    pictures = {"curves.png", "confusion.png", "mistakes.png"}
+    assert names == pictures | {"config.yaml", "run.json", "metrics.csv", "checkpoints", "model", "tensorboard"}
+    for name in pictures:
+        with Image.open(runs / "one" / name) as picture:
+            assert min(picture.size) > 100
+    rows = (runs / "one" / "metrics.csv").read_text().splitlines()
+    assert len(rows) == 3
+    assert list((runs / "one" / "tensorboard").glob("events.*"))
+    assert ResNet.from_pretrained(runs / "one" / "model")(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
+
+
+def test_its_configuration_repeats_it(runs, capsys):
+    main(["train", str(runs / "one" / "config.yaml"), "--runs", str(runs), "--name", "again"])
+    assert "accuracy" in capsys.readouterr().out
+    one, again = (ResNet.from_pretrained(runs / name / "model").state_dict() for name in ("one", "again"))
+    assert all(torch.equal(one[name], again[name]) for name in one)
+    configs = [(runs / name / "config.yaml").read_text() for name in ("one", "again")]
+    assert configs[0] == configs[1]
+
+
+def test_evaluation_says_what_training_said(runs, capsys, tmp_path):
+    main(["eval", "one", "--runs", str(runs), "--json", str(tmp_path / "e.json")])
+    figures = json.loads((tmp_path / "e.json").read_text())
+    assert figures["accuracy"] == json.loads((runs / "one" / "run.json").read_text())["accuracy"]
+    assert figures["images"] == 360
+    assert "of 360 images" in capsys.readouterr().out
+
+
+def test_predictions_are_probabilities_of_classes(runs, digit, capsys):
+    main(["predict", str(runs / "one"), str(digit), "--json"])
+    (line,) = capsys.readouterr().out.splitlines()
+    answer = json.loads(line)
+    assert answer["image"] == str(digit)
+    shares = [share for _, share in answer["top"]]
+    assert len(shares) == 5
+    assert shares == sorted(shares, reverse=True)
+    assert 0 < sum(shares) <= 1
+    main(["predict", "one", str(digit.parent), "--runs", str(runs), "--top", "2"])
+    assert capsys.readouterr().out.count("%") == 2
+
+
+def test_images_that_cannot_be_read_are_named_and_the_others_predicted(runs, digit, capsys):
+    bad = digit.with_name("bad.png")
+    bad.write_bytes(digit.read_bytes()[:30])
+    with pytest.raises(SystemExit) as end:
+        main(["predict", "one", str(digit.parent / "*.png"), "--runs", str(runs)])
+    out = capsys.readouterr()
+    assert end.value.code == 1
+    assert str(digit) in out.out
+    assert str(bad) in out.err
+    assert "1 of 2 images could not be read" in out.err
+
+
+def test_the_table_of_runs(runs, capsys):
+    main(["runs", "--runs", str(runs)])
+    out = capsys.readouterr().out
+    assert "lambda_resnet14_small" in out
+    assert "finished" in out
+    main(["runs", "--runs", str(runs), "--json"])
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["run"] == str(runs / "one")
+
+
+def test_a_dry_run_prints_the_configuration(capsys):
+    main(["train", "cifar10", "--dry-run", "optim.lr=0.3", "--devices", "2"])
+    tree = yaml.safe_load(capsys.readouterr().out)
+    assert (tree["optim"]["lr"], tree["trainer"]["devices"]) == (0.3, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["train", "digits", "optim.lrr=1"], 2, "there is no key optim.lrr; did you mean lr?"),
+        (["train", "mnist"], 2, "there is no recipe mnist"),
+        (["train", "--resume", "nothing"], 2, "there is no run nothing"),
+        (["train", "fashion-mnist"], 1, "data.source=idx needs data.root"),
+        (["train", "cifar10", "data.root=absent.npz"], 1, "absent.npz"),
+        (["train", "digits", "--frobnicate"], 2, "unrecognized arguments: --frobnicate"),
+        (["info", "optim.lr=1"], 2, "unrecognized arguments: optim.lr=1"),
+        (["eval", "latest"], 2, "there are no runs"),
+        (["predict", "nothing", "x.png"], 2, "there is no run nothing"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, code, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    err = capsys.readouterr().err
+    assert end.value.code == code
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_name_is_taken_once(runs, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["train", "digits", "--runs", str(runs), "--name", "one", *TINY])
+    assert end.value.code == 2
+    assert "is a run already" in capsys.readouterr().err

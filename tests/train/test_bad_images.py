@@ -1,0 +1,59 @@
+"""Images that cannot be read: few are left out and named, many end the run."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from lambdanets.data import DataError
+from lambdanets.train.folder import RunFolder
+from lambdanets.train.run import train
+from tiny import tiny
+
+
+def write_images(folder: Path, count: int, bad: int) -> set[str]:
+    """Two classes, dark and light; the paths of those that are cut short."""
+    rng = np.random.default_rng(0)
+    paths = []
+    for i in range(count):
+        path = folder / ("dark", "light")[i % 2] / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(100, size=(9, 9), dtype=np.uint8) + 150 * (i % 2)).save(path)
+        paths.append(path)
+    for path in paths[:bad]:
+        path.write_bytes(path.read_bytes()[:-40])
+    return {str(path) for path in paths[:bad]}
+
+
+def run_on(root: Path, out: Path, *more: str):
+    settings = (f"data.root={root}", "data.source=folder", "data.limit=None", "data.image_size=8", "data.workers=2")
+    return train(tiny(*settings, "trainer.max_epochs=1", "data.batch_size=50", *more), RunFolder(out))
+
+
+def test_few_bad_images_are_left_out_and_each_is_named(tmp_path):
+    bad = write_images(tmp_path / "data" / "train", 500, bad=5)
+    bad |= write_images(tmp_path / "data" / "val", 200, bad=2)
+    result = run_on(tmp_path / "data", tmp_path / "run")
+    assert result is not None
+    assert result.evaluation.images == 198
+    assert result.evaluation.skipped == 2
+    with (tmp_path / "run" / "skipped.csv").open() as file:
+        rows = list(csv.reader(file))
+    assert {row[0] for row in rows} == bad
+    assert all("truncated" in row[1] for row in rows)
+
+
+def test_more_than_one_in_a_hundred_end_the_run(tmp_path):
+    write_images(tmp_path / "data" / "train", 500, bad=6)
+    write_images(tmp_path / "data" / "val", 50, bad=0)
+    with pytest.raises(DataError, match=r"6 of 500 images cannot be read, more than 1%; .*skipped\.csv names each"):
+        run_on(tmp_path / "data", tmp_path / "run")
+
+
+def test_a_batch_of_nothing_ends_the_run(tmp_path):
+    write_images(tmp_path / "data" / "train", 100, bad=1)
+    write_images(tmp_path / "data" / "val", 50, bad=0)
+    with pytest.raises(DataError, match="no image of a batch can be read"):
+        run_on(tmp_path / "data", tmp_path / "run", "data.batch_size=1", "data.image_size=16", "data.workers=0")

@@ -1,0 +1,130 @@
+"""A configuration says everything, in words that are checked."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+import yaml
+
+from lambdanets.data import DataConfig, Opened
+from lambdanets.data.sources.arrays import ArraySplit
+from lambdanets.models import list_models
+from lambdanets.train.assemble import complete
+from lambdanets.train.config import ConfigError, RunConfig, from_tree, to_tree
+from lambdanets.train.resolve import as_yaml, header, list_recipes, resolve
+
+
+def opened(config: DataConfig, classes: int = 7, channels: int = 3) -> Opened:
+    images = torch.zeros(classes, channels, 4, 4, dtype=torch.uint8)
+    split = ArraySplit(images, torch.arange(classes), tuple(map(str, range(classes))), "made up")
+    return Opened(config, split, split)
+
+
+@pytest.mark.parametrize("recipe", list_recipes())
+def test_recipes_have_a_header_and_say_nothing_unknown(recipe):
+    config = resolve(recipe)
+    assert "lambdanets train" in header(recipe)
+    assert config.model.name in list_models()
+
+
+@pytest.mark.parametrize("recipe", list_recipes())
+def test_a_resolved_configuration_repeats_itself(recipe, tmp_path):
+    config = resolve(recipe, ["data.mean=None", "data.std=None"])
+    config = complete(config, opened(config.data))
+    file = tmp_path / "config.yaml"
+    file.write_text(as_yaml(config))
+    assert resolve(file) == config
+    assert config.model.changes["num_classes"] == 7
+    assert config.data.mean == (0.5, 0.5, 0.5)
+
+
+def test_the_published_recipes():
+    """../spec: the table of published hyperparameters, written down again."""
+    ninety, long = resolve("imagenet-90"), resolve("imagenet-350")
+    for config, epochs, decay in ((ninety, 90, 1e-4), (long, 350, 4e-5)):
+        optim = config.optim
+        assert (optim.optimizer, optim.momentum, optim.lr, optim.lr_batch) == ("sgd", 0.9, 0.1, 256)
+        assert (optim.warmup_epochs, optim.weight_decay, optim.label_smoothing) == (5, decay, 0.1)
+        assert (optim.ema_decay, optim.bn_decay) == (0.9999, 0.9999)
+        assert (config.trainer.max_epochs, config.data.batch_size) == (epochs, 4096)
+        assert (config.data.crop, config.data.flip) == ("resized", 0.5)
+    assert (ninety.data.randaugment, long.data.randaugment) == (0, 15)
+    network = complete(
+        replace(long, model=replace(long.model, name="lambda_resnet270")), opened(long.data)
+    ).model.changes
+    assert (network["dropout"], network["drop_path"], network["setup"], network["image_size"]) == (0.3, 0.2, "350", 256)
+
+
+def test_changes_come_last_and_files_between(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("optim: {lr: 0.5, momentum: 0.8}\nmodel: {k: 8}\n")
+    config = resolve("digits", ["optim.lr=0.7", "seed=3", "data.scale=[0.5, 1]"], file)
+    assert (config.optim.lr, config.optim.momentum, config.seed, config.model.changes["k"]) == (0.7, 0.8, 3, 8)
+    assert config.data.scale == (0.5, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("data.bach_size=3", "there is no key data.bach_size; did you mean batch_size?"),
+        ("trainer.max_epoch=3", "there is no key trainer.max_epoch; did you mean max_epochs?"),
+        ("optm.lr=3", "there is no key optm; did you mean optim?"),
+        ("model.widht=3", "there is no key model.widht; did you mean width?"),
+        ("sed=3", "there is no key sed; did you mean seed?"),
+        ("data.batch_size=many", "data.batch_size must be int, got 'many'"),
+        ("data.batch_size=3.5", "data.batch_size must be int, got '3.5'"),
+        ("optim.lr=fast", "optim.lr must be float, got 'fast'"),
+        ("optim.nesterov=1", "optim.nesterov must be bool, got '1'"),
+        ("optim.lr=-1", "optim.lr must be a number that is not negative, got -1.0"),
+        ("optim.ema_decay=1", "optim.ema_decay must be at least 0 and below 1"),
+        ("optim.optimizer=adam", "optim.optimizer must be sgd or adamw, got 'adam'"),
+        ("trainer.max_epochs=0", "trainer.max_epochs must be at least 1, got 0"),
+        ("data.scale=[1, 0.5]", "data.scale must be two shares in ascending order"),
+        ("data.crop=round", "data.crop must be none or padded or resized, got 'round'"),
+        ("model.name=lambda_resnet5", "there is no model.name=lambda_resnet5; did you mean lambda_resnet50?"),
+        ("model=lambda_resnet50", "model is a section of keys"),
+        ("optim.lr", "changes are like trainer.max_epochs=1, got 'optim.lr'"),
+    ],
+)
+def test_mistakes_are_named(change, message):
+    with pytest.raises(ConfigError) as caught:
+        resolve("digits", [change])
+    assert message in str(caught.value)
+
+
+def test_files_that_are_no_configuration_are_named(tmp_path):
+    broken, listed, binary = tmp_path / "broken.yaml", tmp_path / "list.yaml", tmp_path / "binary.yaml"
+    broken.write_text("optim: {lr: ")
+    listed.write_text("- 1\n- 2\n")
+    binary.write_bytes(b"\xff\xfe\x00")
+    for file in (broken, listed, binary, tmp_path / "absent.yaml"):
+        with pytest.raises(ConfigError, match=file.name):
+            resolve(file)
+    with pytest.raises(ConfigError, match="there is no recipe digit; did you mean digits"):
+        resolve("digit")
+
+
+def test_yaml_never_makes_objects(tmp_path):
+    file = tmp_path / "evil.yaml"
+    file.write_text(f"seed: !!python/object/apply:os.mkdir ['{tmp_path}/made']\n")
+    with pytest.raises(ConfigError, match=r"evil\.yaml is no YAML"):
+        resolve(file)
+    assert not (tmp_path / "made").exists()
+
+
+def test_the_data_decides_what_it_knows():
+    config = resolve("digits", ["model.num_classes=4"])
+    with pytest.raises(ConfigError, match=r"model\.num_classes=4, but the data has 7"):
+        complete(config, opened(config.data))
+    config = resolve("digits", ["data.mean=[0.1, 0.2]"])
+    with pytest.raises(ConfigError, match="a number for each of 3 channels"):
+        complete(config, opened(config.data))
+    config = resolve("digits", ["model.h=5"])
+    with pytest.raises(ConfigError, match="h=5"):
+        complete(config, opened(config.data))
+
+
+def test_trees_and_configurations_are_the_same():
+    config = RunConfig()
+    assert from_tree(to_tree(config)) == config
+    assert from_tree(yaml.safe_load(as_yaml(config))) == config
