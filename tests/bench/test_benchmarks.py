@@ -71,6 +71,13 @@ def test_growth_is_the_ratio_of_times(tmp_path, capsys):
         assert all(peak is None or peak >= 0 for peak in row["peak_bytes"])
 
 
+def test_the_cost_of_the_trainer_is_a_ratio(tmp_path, capsys):
+    (row,) = measure(tmp_path, "training", "--steps", "4")["rows"]
+    speeds = row["images_per_second"]
+    assert row["ratio"] == pytest.approx(speeds["train"] / speeds["bare"])
+    assert f"{row['ratio']:.1%}" in capsys.readouterr().out
+
+
 def test_the_choice_of_plans_is_measured(tmp_path, capsys):
     report = measure(tmp_path, "plans")
     for row in report["rows"]:

@@ -60,6 +60,9 @@ def add_parser(commands: Subparsers) -> None:
     each["plans"].add_argument(
         "--patience", type=seconds, default=3.0, metavar="S", help="try plans predicted to take less seconds"
     )
+    each["training"].add_argument(
+        "--steps", type=positive, default=argparse.SUPPRESS, metavar="N", help="that are timed in each round"
+    )
     picture = add_command(benchmarks, "picture", "the ratios of a file of bench layers as a bar chart", run_picture)
     picture.add_argument("report", metavar="F.json", type=Path)
     picture.add_argument("picture", metavar="OUT.png", type=Path)

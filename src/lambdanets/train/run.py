@@ -62,11 +62,7 @@ def train(
     pl.seed_everything(config.seed, verbose=False)
     classifier = make_classifier(config, data)
     history = History(run.metrics, config.trainer.log_every_n_steps)
-    keeper = Keeper(run.checkpoints, config.checkpoint_seconds)
-    own = [Guard(run.path / "nonfinite.jsonl"), Skips(run.path / "skipped.csv"), history, RandomStates(), keeper]
-    if config.trainer.enable_progress_bar:
-        own.append(ProgressBar(history, console))
-    trainer = make_trainer(config, run, [*own, *callbacks])
+    trainer = make_trainer(config, run, [*own_callbacks(config, run, history, console), *callbacks])
     console.quiet = console.quiet or not trainer.is_global_zero
     trainer.precision_plugin.convert_module(classifier)  # Lightning would, but after a checkpoint has been read into it
     start = checkpoint_to_go_on_from(run, console) if resume else None
@@ -99,6 +95,14 @@ def train(
     description = replace(description, finished=now(), accuracy=evaluation.accuracy, **totals(history.rows))
     run.describe(description)
     return Result(description, evaluation)
+
+
+def own_callbacks(config: RunConfig, run: RunFolder, history: History, console: Console) -> list[Callback]:
+    """In the order in which they must be asked: the keeper saves what those before it know."""
+    guard, skips = Guard(run.path / "nonfinite.jsonl"), Skips(run.path / "skipped.csv")
+    keeper = Keeper(run.checkpoints, config.checkpoint_seconds)
+    bar = [ProgressBar(history, console)] if config.trainer.enable_progress_bar else []
+    return [guard, skips, history, RandomStates(), keeper, *bar]
 
 
 def checkpoint_to_go_on_from(run: RunFolder, console: Console) -> Path | None:
