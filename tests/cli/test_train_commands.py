@@ -79,7 +79,7 @@ def test_images_that_cannot_be_read_are_named_and_the_others_predicted(runs, dig
     assert end.value.code == 1
     assert str(digit) in out.out
     assert str(bad) in out.err
-    assert "1 of 2 images could not be read" in out.err
+    assert "images that could not be read: 1" in out.err
 
 
 def test_the_table_of_runs(runs, capsys):

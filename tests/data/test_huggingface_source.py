@@ -1,13 +1,13 @@
 """Local files that Hugging Face's library reads as it reads those of the Hub."""
 
-import pickle
 from collections.abc import Iterator
-from itertools import chain
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from pictures import noise, picture, refusal, write_folder
+from streams import check_order, check_parts, names
 from torch.utils.data import DataLoader, IterableDataset
 
 from lambdanets.data.config import DataConfig
@@ -42,10 +42,6 @@ def open_stream(options: dict[str, object], split: str = "train") -> Stream:
     return stream
 
 
-def names(stream: Stream, *, seed: int = 0, epoch: int = 0, part: int = 0, parts: int = 1) -> list[str]:
-    return [e.name.rpartition("/")[2] for e in stream.examples(seed=seed, epoch=epoch, part=part, parts=parts)]
-
-
 def test_images_and_labels(shards):
     stream = open_stream(shards)
     assert (stream.classes, stream.channels, stream.length) == (("a", "b", "c"), 3, None)
@@ -65,21 +61,12 @@ def test_validation_keeps_its_order(shards):
 
 
 def test_order_depends_on_seed_and_epoch_alone(shards):
-    stream = open_stream(shards)
-    orders = {(seed, epoch): names(stream, seed=seed, epoch=epoch) for seed in range(2) for epoch in range(2)}
-    assert len({tuple(order) for order in orders.values()}) == 4
-    again = pickle.loads(pickle.dumps(open_stream(shards)))
-    for (seed, epoch), order in orders.items():
-        assert names(again, seed=seed, epoch=epoch) == order
+    check_order(partial(open_stream, shards))
 
 
 @pytest.mark.parametrize("parts", [2, 3, 4, 7])
 def test_parts_are_disjoint_and_complete(shards, parts):
-    stream = open_stream(shards)
-    found = [names(stream, epoch=3, part=part, parts=parts) for part in range(parts)]
-    assert sorted(chain.from_iterable(found)) == sorted(names(stream))
-    assert all(found)
-    assert found[1] == names(open_stream(shards), epoch=3, part=1, parts=parts)
+    check_parts(partial(open_stream, shards), parts)
 
 
 class Parts(IterableDataset):

@@ -5,12 +5,13 @@ import json
 import pickle
 import random
 import tarfile
-from itertools import chain
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from pictures import noise, picture, refusal
+from streams import check_order, check_parts, examples, names
 
 from lambdanets.data.config import DataConfig
 from lambdanets.data.sources import open_split
@@ -53,14 +54,6 @@ def open_stream(root: Path | str, split: str = "train", **options: object) -> St
     return stream
 
 
-def examples(stream: Stream, *, seed: int = 0, epoch: int = 0, part: int = 0, parts: int = 1) -> list[Example]:
-    return list(stream.examples(seed=seed, epoch=epoch, part=part, parts=parts))
-
-
-def names(stream: Stream, **place: int) -> list[str]:
-    return [example.name.rpartition("/")[2] for example in examples(stream, **place)]
-
-
 def only_bad(stream: Stream) -> BadImageError:
     (bad,) = (example for example in examples(stream) if example.label < 0)
     with pytest.raises(BadImageError) as caught:
@@ -99,21 +92,13 @@ def test_validation_keeps_its_order(shards):
 
 
 def test_order_depends_on_seed_and_epoch_alone(shards):
-    stream = open_stream(shards)
-    orders = {(seed, epoch): names(stream, seed=seed, epoch=epoch) for seed in range(2) for epoch in range(2)}
-    assert len({tuple(order) for order in orders.values()}) == 4
-    again = pickle.loads(pickle.dumps(open_stream(shards)))
-    for (seed, epoch), order in orders.items():
-        assert names(again, seed=seed, epoch=epoch) == order
+    check_order(partial(open_stream, shards))
 
 
 @pytest.mark.parametrize("parts", [2, 3, 4, 7])
 def test_parts_are_disjoint_and_complete(shards, parts):
+    check_parts(partial(open_stream, shards), parts)
     stream = open_stream(shards)
-    found = [names(stream, epoch=3, part=part, parts=parts) for part in range(parts)]
-    assert sorted(chain.from_iterable(found)) == sorted(names(stream))
-    assert all(found)
-    assert found[1] == names(open_stream(shards), epoch=3, part=1, parts=parts)
     shards_of = [{e.name.split("/set/")[0] for e in examples(stream, part=part, parts=parts)} for part in range(parts)]
     if parts <= 4:
         assert sum(map(len, shards_of)) == 4

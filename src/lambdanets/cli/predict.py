@@ -3,10 +3,15 @@
 import argparse
 import json
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from lambdanets.cli.parser import Subparsers, UserError, add_command, positive
 from lambdanets.cli.run_argument import about_runs, add_run_argument, run_from
+
+if TYPE_CHECKING:
+    from lambdanets.train.predict import Prediction
 
 
 def add_parser(commands: Subparsers) -> None:
@@ -23,22 +28,42 @@ def add_parser(commands: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    failed = 0
     with about_runs():
         from lambdanets.train.predict import Predictor, find_images
 
         predictor = Predictor(run_from(options))
-        images = find_images(options.images)
         for complaint in predictor.complaints:
             print(f"not used: {complaint}", file=sys.stderr)
-        for prediction in predictor.predict(images, options.top):
-            failed += prediction.error is not None
-            if options.json:
-                print(json.dumps(asdict(prediction)))
-            elif prediction.error is not None:
-                print(f"{prediction.image}: {prediction.error}", file=sys.stderr)
-            else:
-                shares = "  ".join(f"{name} {share:.1%}" for name, share in prediction.top)
-                print(f"{prediction.image}  {shares}")
+        predictions = predictor.predict(find_images(options.images), options.top)
+        failed = (as_json if options.json else as_table)(predictions)
     if failed:
-        raise UserError(f"{failed} of {len(images)} images could not be read", code=1)
+        raise UserError(f"images that could not be read: {failed}", code=1)
+
+
+def as_json(predictions: Iterable["Prediction"]) -> int:
+    """Each as it comes; how many could not be read."""
+    failed = 0
+    for prediction in predictions:
+        failed += prediction.error is not None
+        print(json.dumps(asdict(prediction)), flush=True)
+    return failed
+
+
+def as_table(predictions: Iterable["Prediction"]) -> int:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from lambdanets.cli.terminal import wide_console
+
+    shown, failed = Table("image", box=SIMPLE_HEAD, pad_edge=False), 0
+    for prediction in predictions:
+        if prediction.error is not None:
+            failed += 1
+            print(f"{prediction.image}: {prediction.error}", file=sys.stderr)
+            continue
+        while len(shown.columns) <= len(prediction.top):
+            shown.add_column(str(len(shown.columns)), no_wrap=True)
+        shown.add_row(prediction.image, *(f"{name} {share:.1%}" for name, share in prediction.top))
+    if shown.row_count:
+        wide_console().print(shown)
+    return failed
