@@ -29,7 +29,7 @@ def test_stops_and_goes_on(tmp_path, number, code):
     assert process.returncode == code
     assert "Traceback" not in told
     last = told.splitlines()[-1]
-    assert last.startswith(f"lambdanets train: stopped by {signal.Signals(number).name}; saved as {runs}/stopped")
+    assert last.startswith(f"lambdanets train: stopped by {signal.Signals(number).name}, saved as {runs}/stopped")
     assert "go on with lambdanets train --resume" in last
 
     rows = (runs / "stopped" / "metrics.csv").read_text().splitlines()

@@ -235,7 +235,7 @@ def test_sigterm_stops_both_processes_and_one_goes_on_with_their_shards(few, alo
         time.sleep(0.02)
     process.terminate()
     output = output_of(process, code=143)
-    assert output.count("stopped by SIGTERM; saved as") == 1, output
+    assert output.count("stopped by SIGTERM, saved as") == 1, output
     assert 5 <= newest(run)[0] < 21
     alone(run, "trainer.devices=1", "trainer.strategy=auto", resume=True)
     assert difference(single, run) <= 1e-5

@@ -51,11 +51,11 @@ def as_json(predictions: Iterable["Prediction"]) -> int:
 
 def as_table(predictions: Iterable["Prediction"]) -> int:
     from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from lambdanets.cli.terminal import wide_console
 
-    shown, failed = Table("image", box=SIMPLE_HEAD, pad_edge=False), 0
+    shown, failed = Table(Column("image", overflow="fold"), box=SIMPLE_HEAD, pad_edge=False), 0
     for prediction in predictions:
         if prediction.error is not None:
             failed += 1

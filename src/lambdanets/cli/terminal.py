@@ -8,13 +8,16 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from lambdanets.bench.job import Job, Row
 
-NARROWEST = 130
+NARROWEST, UNLIMITED = 130, 10_000
 
 
 def wide_console() -> Console:
-    """A table that is cut to a narrow terminal has lost numbers; one that the terminal wraps has not."""
+    """A table that is cut to a narrow terminal has lost numbers; one that the terminal wraps has not.
+
+    A file or a pipe has no width.
+    """
     console = Console(highlight=False)
-    console.width = max(console.width, NARROWEST)
+    console.width = max(console.width, NARROWEST) if console.is_terminal else UNLIMITED
     return console
 
 
