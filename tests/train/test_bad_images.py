@@ -9,8 +9,9 @@ from PIL import Image
 
 from lambdanets.data import DataError
 from lambdanets.train.folder import RunFolder
+from lambdanets.train.keeper import StoppedError
 from lambdanets.train.run import train
-from tiny import tiny
+from tiny import Stop, tiny
 
 
 def write_images(folder: Path, count: int, bad: int) -> set[str]:
@@ -27,9 +28,9 @@ def write_images(folder: Path, count: int, bad: int) -> set[str]:
     return {str(path) for path in paths[:bad]}
 
 
-def run_on(root: Path, out: Path, *more: str):
+def run_on(root: Path, out: Path, *more: str, **how):
     settings = (f"data.root={root}", "data.source=folder", "data.limit=None", "data.image_size=8", "data.workers=2")
-    return train(tiny(*settings, "trainer.max_epochs=1", "data.batch_size=50", *more), RunFolder(out))
+    return train(tiny(*settings, "trainer.max_epochs=1", "data.batch_size=50", *more), RunFolder(out), **how)
 
 
 def test_few_bad_images_are_left_out_and_each_is_named(tmp_path):
@@ -50,6 +51,17 @@ def test_more_than_one_in_a_hundred_end_the_run(tmp_path):
     write_images(tmp_path / "data" / "val", 50, bad=0)
     with pytest.raises(DataError, match=r"6 of 500 images cannot be read, more than 1%; .*skipped\.csv names each"):
         run_on(tmp_path / "data", tmp_path / "run")
+
+
+def test_one_in_a_hundred_is_of_the_whole_epoch_when_it_is_interrupted(tmp_path):
+    write_images(tmp_path / "data" / "train", 500, bad=6)
+    write_images(tmp_path / "data" / "val", 50, bad=0)
+    with pytest.raises(StoppedError):
+        run_on(tmp_path / "data", tmp_path / "run", callbacks=[Stop(after=4)])
+    before = len((tmp_path / "run" / "skipped.csv").read_text().splitlines())
+    assert 0 < before < 6
+    with pytest.raises(DataError, match="6 of 500 images"):
+        run_on(tmp_path / "data", tmp_path / "run", resume=True)
 
 
 def test_a_batch_of_nothing_ends_the_run(tmp_path):

@@ -9,8 +9,9 @@ from lightning.pytorch import Callback
 from lambdanets.train import checkpoints
 from lambdanets.train.folder import RunFolder
 from lambdanets.train.guard import NonFiniteLossError
+from lambdanets.train.keeper import StoppedError
 from lambdanets.train.run import train
-from tiny import tiny
+from tiny import Stop, tiny
 
 
 class Spoil(Callback):
@@ -71,6 +72,14 @@ def test_three_in_a_row_end_the_run_and_leave_a_good_checkpoint(tmp_path):
     _, state, complaints = checkpoints.newest_intact(tmp_path / "checkpoints")
     assert not complaints
     assert all(t.isfinite().all() for t in state["state_dict"].values() if t.is_floating_point())
+
+
+def test_three_in_a_row_are_three_across_an_interruption(tmp_path):
+    config = tiny("checkpoint_seconds=0")
+    with pytest.raises(StoppedError):
+        train(config, RunFolder(tmp_path), callbacks=[Spoil({2, 3}, "loss"), Stop(after=3)])
+    with pytest.raises(NonFiniteLossError, match="up to step 5"):
+        train(config, RunFolder(tmp_path), callbacks=[Spoil({4}, "loss")], resume=True)
 
 
 def test_all_batches_of_an_accumulated_step_are_named(tmp_path):

@@ -30,6 +30,13 @@ class Guard(Callback):
         self.buffers: list[Tensor] = []
         self.before: list[Tensor] = []
 
+    def state_dict(self) -> dict[str, int]:
+        """What is in a row stays so when the run is interrupted there."""
+        return {"in_a_row": self.in_a_row}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        self.in_a_row = state_dict["in_a_row"]
+
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, Classifier)
         self.buffers = list(pl_module.model.buffers())

@@ -1,20 +1,14 @@
 """A run from its configuration to what it leaves in its folder."""
 
-import logging
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.loggers import TensorBoardLogger
-from lightning.pytorch.strategies import ParallelStrategy
+from lightning.pytorch import Callback
 from rich.console import Console
 from torch import nn
 
@@ -23,17 +17,15 @@ from lambdanets.files import write_atomically
 from lambdanets.models import create_model
 from lambdanets.train import checkpoints
 from lambdanets.train.assemble import RunData, complete, make_classifier, make_prepare
-from lambdanets.train.config import ConfigError, RunConfig
+from lambdanets.train.config import RunConfig
 from lambdanets.train.evaluate import Evaluation, evaluate
 from lambdanets.train.folder import Description, RunFolder
-from lambdanets.train.guard import Guard
 from lambdanets.train.history import History, Row
-from lambdanets.train.keeper import Files, Keeper, RandomStates, StoppedError
+from lambdanets.train.keeper import StoppedError
 from lambdanets.train.pictures import draw_confusion, draw_curves, draw_mistakes
-from lambdanets.train.progress import ProgressBar
 from lambdanets.train.resolve import as_yaml
-from lambdanets.train.skips import Skips
-from lambdanets.train.strategies import ended_together, make_strategy, whole
+from lambdanets.train.strategies import ended_together, whole
+from lambdanets.train.trainer import make_trainer, own_callbacks, quiet
 
 
 @dataclass(frozen=True)
@@ -97,14 +89,6 @@ def train(
     return Result(description, evaluation)
 
 
-def own_callbacks(config: RunConfig, run: RunFolder, history: History, console: Console) -> list[Callback]:
-    """In the order in which they must be asked: the keeper saves what those before it know."""
-    guard, skips = Guard(run.path / "nonfinite.jsonl"), Skips(run.path / "skipped.csv")
-    keeper = Keeper(run.checkpoints, config.checkpoint_seconds)
-    bar = [ProgressBar(history, console)] if config.trainer.enable_progress_bar else []
-    return [guard, skips, history, RandomStates(), keeper, *bar]
-
-
 def checkpoint_to_go_on_from(run: RunFolder, console: Console) -> Path | None:
     """None if the run was ended before it had any."""
     if not checkpoints.all_in(run.checkpoints):
@@ -115,56 +99,6 @@ def checkpoint_to_go_on_from(run: RunFolder, console: Console) -> Path | None:
         console.print(f"not used: {complaint}", highlight=False, soft_wrap=True)
     console.print(f"going on from {path}", highlight=False, soft_wrap=True)
     return path
-
-
-def make_trainer(config: RunConfig, run: RunFolder, callbacks: Sequence[Callback]) -> Trainer:
-    options = asdict(config.trainer) | {"strategy": make_strategy(config.trainer.strategy)}
-    options["enable_progress_bar"] = False  # Lightning's; ours is a callback
-    on_cuda = torch.cuda.is_available() and config.trainer.accelerator in ("auto", "gpu", "cuda")
-    try:
-        with quiet():
-            trainer = Trainer(
-                **options,
-                callbacks=list(callbacks),
-                plugins=[Files()],
-                logger=TensorBoardLogger(run.path, name=None, version="tensorboard", default_hp_metric=False),
-                enable_checkpointing=False,
-                enable_model_summary=False,
-                num_sanity_val_steps=0,
-                use_distributed_sampler=False,
-                sync_batchnorm=on_cuda,  # the back end of CPUs cannot
-                default_root_dir=run.path,
-            )
-            if isinstance(trainer.strategy, ParallelStrategy) and trainer.strategy.cluster_environment is not None:
-                # Lightning would do that, too, but as part of the run.
-                trainer.strategy.cluster_environment.validate_settings(trainer.num_devices, trainer.num_nodes)
-    except (ValueError, RuntimeError, MisconfigurationException) as error:
-        raise ConfigError(f"trainer: {' '.join(str(error).split())}") from error
-    if config.data.batch_size % trainer.world_size:
-        raise ConfigError(
-            f"data.batch_size={config.data.batch_size} is no multiple of the {trainer.world_size} processes"
-        )
-    return trainer
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Lightning greets, and warns of what is meant to be so."""
-    loggers = {name: logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")}
-    levels = {name: logger.level for name, logger in loggers.items()}
-    for logger in loggers.values():
-        logger.setLevel(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*LeafSpec.*deprecated")
-            warnings.filterwarnings("ignore", message=".*smaller than the logging interval")
-            warnings.filterwarnings("ignore", message=".*your dataloader is not resumable")  # it is, by its place
-            warnings.filterwarnings("ignore", message=".*returned a view tensor")  # and nobody changes it in place
-            warnings.filterwarnings("ignore", message=".*sync_dist=True")  # what is logged is of all processes already
-            yield
-    finally:
-        for name, logger in loggers.items():
-            logger.setLevel(levels[name])
 
 
 def evaluate_and_draw(

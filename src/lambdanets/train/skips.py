@@ -19,6 +19,13 @@ class Skips(Callback):
         self.file = file
         self.seen = self.skipped = 0
 
+    def state_dict(self) -> dict[str, int]:
+        """An epoch that is interrupted is one epoch."""
+        return {"seen": self.seen, "skipped": self.skipped}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        self.seen, self.skipped = state_dict["seen"], state_dict["skipped"]
+
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.seen = self.skipped = 0
 

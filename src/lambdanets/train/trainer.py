@@ -1,0 +1,81 @@
+"""Lightning's trainer as a run needs it."""
+
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+
+import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.strategies import ParallelStrategy
+from rich.console import Console
+
+from lambdanets.train.config import ConfigError, RunConfig
+from lambdanets.train.folder import RunFolder
+from lambdanets.train.guard import Guard
+from lambdanets.train.history import History
+from lambdanets.train.keeper import Files, Keeper, RandomStates
+from lambdanets.train.progress import ProgressBar
+from lambdanets.train.skips import Skips
+from lambdanets.train.strategies import make_strategy
+
+
+def make_trainer(config: RunConfig, run: RunFolder, callbacks: Sequence[Callback]) -> Trainer:
+    options = asdict(config.trainer) | {"strategy": make_strategy(config.trainer.strategy)}
+    options["enable_progress_bar"] = False  # Lightning's; ours is a callback
+    on_cuda = torch.cuda.is_available() and config.trainer.accelerator in ("auto", "gpu", "cuda")
+    try:
+        with quiet():
+            trainer = Trainer(
+                **options,
+                callbacks=list(callbacks),
+                plugins=[Files()],
+                logger=TensorBoardLogger(run.path, name=None, version="tensorboard", default_hp_metric=False),
+                enable_checkpointing=False,
+                enable_model_summary=False,
+                num_sanity_val_steps=0,
+                use_distributed_sampler=False,
+                sync_batchnorm=on_cuda,  # the back end of CPUs cannot
+                default_root_dir=run.path,
+            )
+            if isinstance(trainer.strategy, ParallelStrategy) and trainer.strategy.cluster_environment is not None:
+                # Lightning would do that, too, but as part of the run.
+                trainer.strategy.cluster_environment.validate_settings(trainer.num_devices, trainer.num_nodes)
+    except (ValueError, RuntimeError, MisconfigurationException) as error:
+        raise ConfigError(f"trainer: {' '.join(str(error).split())}") from error
+    if config.data.batch_size % trainer.world_size:
+        raise ConfigError(
+            f"data.batch_size={config.data.batch_size} is no multiple of the {trainer.world_size} processes"
+        )
+    return trainer
+
+
+def own_callbacks(config: RunConfig, run: RunFolder, history: History, console: Console) -> list[Callback]:
+    """In the order in which they must be asked: the keeper saves what those before it know."""
+    guard, skips = Guard(run.path / "nonfinite.jsonl"), Skips(run.path / "skipped.csv")
+    keeper = Keeper(run.checkpoints, config.checkpoint_seconds)
+    bar = [ProgressBar(history, console)] if config.trainer.enable_progress_bar else []
+    return [guard, skips, history, RandomStates(), keeper, *bar]
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Lightning greets, and warns of what is meant to be so."""
+    loggers = {name: logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")}
+    levels = {name: logger.level for name, logger in loggers.items()}
+    for logger in loggers.values():
+        logger.setLevel(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*LeafSpec.*deprecated")
+            warnings.filterwarnings("ignore", message=".*smaller than the logging interval")
+            warnings.filterwarnings("ignore", message=".*your dataloader is not resumable")  # it is, by its place
+            warnings.filterwarnings("ignore", message=".*returned a view tensor")  # and nobody changes it in place
+            warnings.filterwarnings("ignore", message=".*sync_dist=True")  # what is logged is of all processes already
+            yield
+    finally:
+        for name, logger in loggers.items():
+            logger.setLevel(levels[name])
