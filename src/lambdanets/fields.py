@@ -47,6 +47,8 @@ def fitted(value: Any, hint: Any) -> Any:
         hints = [choices[0]] * len(value) if choices[-1] is ... else choices
         if len(hints) == len(value):
             return tuple(map(fitted, value, hints))
+    elif origin is dict and isinstance(value, dict):
+        return {fitted(key, choices[0]): read(its, choices[1]) for key, its in value.items()}
     elif origin is Literal:
         if any(type(value) is type(one) and value == one for one in choices):
             return value

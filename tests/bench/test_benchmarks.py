@@ -61,6 +61,15 @@ def test_ratios_of_layers_are_those_of_their_times(tmp_path, capsys):
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_layers_on_growing_maps(tmp_path, capsys):
+    report = measure(tmp_path, "sizes")
+    assert [row["side"] for row in report["rows"]] == [4, 8]
+    assert all(ms > 0 for row in report["rows"] for ms in row["ms"].values())
+    assert "lambda, global" in capsys.readouterr().out
+    main(["bench", "picture", str(tmp_path / "report.json"), str(tmp_path / "sizes.png")])
+    assert (tmp_path / "sizes.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_growth_is_the_ratio_of_times(tmp_path, capsys):
     report = measure(tmp_path, "scaling")
     shown = capsys.readouterr().out

@@ -7,14 +7,14 @@ import torch
 import lambdanets.interop.timm_models
 from lambdanets import create_model, list_models
 from lambdanets.interop.timm_models import timm_name
-from lambdanets.models import ResNet
+from lambdanets.models import Network
 
 
 @pytest.mark.parametrize("name", list_models())
 def test_every_network_is_registered_and_the_same(name):
     with torch.device("meta"):
         theirs, ours = timm.create_model(timm_name(name)), create_model(name)
-    assert isinstance(theirs, ResNet)
+    assert isinstance(theirs, Network)
     assert theirs.config == ours.config
     assert theirs.pretrained_cfg["input_size"] == (3, ours.config.image_size, ours.config.image_size)
     assert theirs.get_submodule(theirs.pretrained_cfg["classifier"]) is theirs.classifier
@@ -40,6 +40,14 @@ def test_timms_names_for_options():
         timm.create_model("lambda_resnet26", global_pool="")
     with pytest.raises(ValueError, match="square images"):
         timm.create_model("lambda_resnet26", img_size=(64, 32))
+
+
+def test_timms_names_for_options_of_a_vit():
+    model = timm.create_model("lambdanets_vit_tiny_small", img_size=16, in_chans=1, global_pool="avg", drop_rate=0.1)
+    assert (model.config.image_size, model.config.pool, model.config.dropout) == (16, "mean", 0.1)
+    assert model(torch.randn(2, 1, 16, 16)).shape == (2, 10)
+    with pytest.raises(ValueError, match="features_only=True"):
+        timm.create_model("lambda_vit_tiny", features_only=True)
 
 
 def test_feature_maps_for_detectors():

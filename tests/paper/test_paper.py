@@ -20,8 +20,10 @@ def verdicts(entries, *quantities):
 
 
 def test_so_many_rows_match(entries):
-    parameters = verdicts(entries, "params_M")
+    others = [entry for entry in entries if entry.table == 3 and "attention" in entry.row and "SE" not in entry.row]
+    parameters = verdicts([entry for entry in entries if entry not in others], "params_M")
     assert (len(parameters), parameters.count("matches")) == (41, 34)
+    assert verdicts(others, "params_M") == ["differs", "matches", "matches", "differs", "differs"]
     assert verdicts(entries, "flops_G") == ["matches"] * 10
     assert verdicts(entries, "memory_GB") == ["matches"] * 5
     assert verdicts(entries, "time", "space") == ["matches"] * 8

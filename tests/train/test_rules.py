@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from lambdanets import create_model
 from lambdanets.nn.tables import RelationTable
-from lambdanets.train.averages import decay_at, decay_for, set_norm_decay, update_average
+from lambdanets.train.averages import decay_at, decay_for, pairs_of, set_norm_decay, update_average
 from lambdanets.train.config import OptimConfig, TrainerConfig
 from lambdanets.train.mixing import Mixing
 from lambdanets.train.schedule import make_optimizer, parameter_groups, planned_steps, share_of_lr
@@ -88,7 +88,7 @@ def test_the_average_is_what_its_formula_says():
         for tensor in [*model.parameters(), *model.buffers()]:
             tensor.data += 1 if not tensor.is_floating_point() else torch.randn_like(tensor)
         decay = decay_at(step, 0.9)
-        update_average(average, model, decay)
+        update_average(pairs_of(average, model), decay)
         for name, new in model.state_dict().items():
             old = expected[name]
             expected[name] = decay * old + (1 - decay) * new if new.is_floating_point() else new.clone()

@@ -1,6 +1,6 @@
 """A configuration says everything, in words that are checked."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 import torch
@@ -8,10 +8,13 @@ import yaml
 
 from lambdanets.data import DataConfig, Opened
 from lambdanets.data.sources.arrays import ArraySplit
-from lambdanets.models import list_models
+from lambdanets.models import ViT, list_models
+from lambdanets.models.registry import MODELS
 from lambdanets.train.assemble import complete
 from lambdanets.train.config import ConfigError, RunConfig, from_tree, to_tree
+from lambdanets.train.folder import RunFolder
 from lambdanets.train.resolve import as_yaml, header, list_recipes, resolve
+from lambdanets.train.run import train
 
 
 def opened(config: DataConfig, classes: int = 7, channels: int = 3) -> Opened:
@@ -128,3 +131,21 @@ def test_trees_and_configurations_are_the_same():
     config = RunConfig()
     assert from_tree(to_tree(config)) == config
     assert from_tree(yaml.safe_load(as_yaml(config))) == config
+
+
+@pytest.mark.parametrize("recipe", list_recipes())
+def test_any_recipe_takes_any_network(recipe):
+    for name, row in MODELS.items():
+        config = resolve(recipe, [f"model.name={name}"])
+        assert config.model.name == name
+        assert config.model.changes.keys() <= {field.name for field in fields(row)}
+
+
+def test_another_kind_of_network_trains_by_the_same_recipe(tmp_path):
+    changes = ("model.name=lambda_vit_micro_small", "data.limit=128", "trainer.max_epochs=1")
+    result = train(resolve("digits", changes), RunFolder(tmp_path))
+    assert result is not None
+    assert result.description.model == "lambda_vit_micro_small"
+    network, complaints = RunFolder(tmp_path).network()
+    assert isinstance(network, ViT)
+    assert complaints == []

@@ -12,7 +12,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from lambdanets.bench.gate import agree
 from lambdanets.bench.peers import CONTESTANTS, Shape
 from lambdanets.models import Middle, Place, create_model
-from lambdanets.models.middle import StridedLambda
+from lambdanets.models.middle import Strided
 
 BASELINE = "resnet50"
 OURS = "lambda_resnet50"
@@ -31,7 +31,7 @@ def layers_of(peer: str, k: int = 16, h: int = 4, scope: int = 23) -> Middle:
     def make(place: Place) -> nn.Module:
         side = place.size[0]
         layer = CONTESTANTS[peer].build(Shape(side, place.width, k=k, h=h, scope=min(scope, 2 * side - 1)))
-        return layer if place.stride == 1 else StridedLambda(layer, place.stride)
+        return layer if place.stride == 1 else Strided(layer, place.stride)
 
     return make
 

@@ -1,4 +1,4 @@
-"""The ratios of a layers report as a bar chart."""
+"""Reports as pictures: the ratios of bench layers as bars, the growth of bench sizes as lines."""
 
 from io import BytesIO
 from pathlib import Path
@@ -7,6 +7,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from lambdanets.bench.job import Row
+from lambdanets.bench.picture_of_sizes import draw_sizes
 from lambdanets.bench.report import Report
 from lambdanets.files import write_atomically
 
@@ -18,12 +19,25 @@ COLOURS = {"forward": "#4477aa", "training": "#cc6677"}
 
 
 def draw(report: Report, path: Path) -> None:
-    """One panel for each ratio, with two bars for each shape that has it."""
     rows = report.rows
-    if not rows or not all(ratio in row for ratio in RATIOS for row in rows):
-        raise ValueError(f"only reports of `lambdanets bench layers` have a picture, got one of `{report.command}`")
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     FigureCanvasAgg(figure)
+    if rows and all(ratio in row for ratio in RATIOS for row in rows):
+        draw_ratios(rows, figure)
+    elif rows and " bench sizes" in report.command:
+        draw_sizes(report, figure)
+    else:
+        raise ValueError(f"only reports of bench layers and bench sizes have a picture, got one of `{report.command}`")
+    machine = report.machine
+    instructions = machine["kernels"] or "no kernels"
+    figure.suptitle(f"{machine['cpu']}, {machine['threads']} threads, {instructions}", fontsize=9)
+    png = BytesIO()
+    figure.savefig(png, format="png", dpi=150)
+    write_atomically(path, png.getvalue())
+
+
+def draw_ratios(rows: list[Row], figure: Figure) -> None:
+    """One panel for each ratio, with two bars for each shape that has it."""
     for axes, (ratio, title) in zip(figure.subplots(1, len(RATIOS)), RATIOS.items(), strict=True):
         compared = [row for row in rows if row[ratio] is not None]
         shapes = list(dict.fromkeys(map(shape_label, compared)))
@@ -37,12 +51,6 @@ def draw(report: Report, path: Path) -> None:
         axes.set_title(title, fontsize=10)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False)
-    machine = report.machine
-    instructions = machine["kernels"] or "no kernels"
-    figure.suptitle(f"{machine['cpu']}, {machine['threads']} threads, {instructions}", fontsize=9)
-    png = BytesIO()
-    figure.savefig(png, format="png", dpi=150)
-    write_atomically(path, png.getvalue())
 
 
 def shape_label(row: Row) -> str:

@@ -25,6 +25,7 @@ SUMMARIES = {
     "models": "a ResNet-50 without lambda layers, with ours, and with those of others",
     "limit": "the native plan as a share of what the arithmetic of this machine allows",
     "scaling": "how time and memory grow with the size of maps and sequences",
+    "sizes": "lambda layers and attention on growing maps: time and memory of a training step",
     "training": "what lambdanets train costs beyond a bare loop over the same network and batches",
     "plans": "whether the plan that is chosen is the fastest",
 }
@@ -63,7 +64,9 @@ def add_parser(commands: Subparsers) -> None:
     each["training"].add_argument(
         "--steps", type=positive, default=argparse.SUPPRESS, metavar="N", help="that are timed in each round"
     )
-    picture = add_command(benchmarks, "picture", "the ratios of a file of bench layers as a bar chart", run_picture)
+    picture = add_command(
+        benchmarks, "picture", "a file of bench layers as bars, one of bench sizes as lines", run_picture
+    )
     picture.add_argument("report", metavar="F.json", type=Path)
     picture.add_argument("picture", metavar="OUT.png", type=Path)
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 import lambdanets
-from lambdanets.cli import bench, evaluate, export, info, paper, plan, predict, profile, runs, train
+from lambdanets.cli import bench, compare, evaluate, export, info, paper, plan, predict, profile, runs, train
 from lambdanets.cli.parser import Parser, UserError
 from lambdanets.cli.run_argument import SETTINGS
 
@@ -14,7 +14,7 @@ def make_parser() -> Parser:
     parser = Parser(prog="lambdanets", description="Lambda layers for PyTorch: what is here, what it costs, how fast.")
     parser.add_argument("--version", action="version", version=f"lambdanets {lambdanets.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (info, plan, profile, paper, bench, export, train, evaluate, predict, runs):
+    for command in (info, plan, profile, paper, bench, export, train, evaluate, predict, runs, compare):
         command.add_parser(commands)
     return parser
 

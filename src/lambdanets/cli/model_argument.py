@@ -6,7 +6,8 @@ from typing import Any, get_type_hints
 
 from lambdanets.cli.parser import Parser, UserError
 from lambdanets.fields import read
-from lambdanets.models import ResNet, ResNetConfig, create_model, list_models
+from lambdanets.models import Network, create_model, list_models, load_model
+from lambdanets.models.registry import MODELS
 
 
 def add_model_argument(parser: Parser) -> None:
@@ -23,7 +24,7 @@ def add_model_argument(parser: Parser) -> None:
     )
 
 
-def model_from(options: argparse.Namespace) -> ResNet:
+def model_from(options: argparse.Namespace) -> Network:
     """The network that MODEL and --set describe; a name stands for itself even where a folder is called so."""
     name, changes = options.model, options.changes or []
     saved = name not in list_models()
@@ -32,7 +33,7 @@ def model_from(options: argparse.Namespace) -> ResNet:
     if saved and changes:
         raise UserError(f"--set changes a model by name, and {name} is a folder")
     try:
-        return ResNet.from_pretrained(name) if saved else create_model(name, **typed(changes))
+        return load_model(name) if saved else create_model(name, **typed(changes, type(MODELS[name])))
     except ModuleNotFoundError as error:  # it says what to install
         raise UserError(str(error), code=1) from error
     except (ValueError, OSError) as error:
@@ -50,13 +51,14 @@ def change(text: str) -> tuple[str, str]:
     return name, value
 
 
-def typed(changes: list[tuple[str, str]]) -> dict[str, Any]:
+def typed(changes: list[tuple[str, str]], config: type) -> dict[str, Any]:
     """Texts as values of the fields that they are for; fields that do not exist are left to `create_model`.
 
-    >>> typed([("placement", "1111"), ("scope", "None"), ("blocks", "1, 1, 1, 1"), ("setup", "350")])
+    >>> from lambdanets.models import ResNetConfig
+    >>> typed([("placement", "1111"), ("scope", "None"), ("blocks", "1, 1, 1, 1"), ("setup", "350")], ResNetConfig)
     {'placement': '1111', 'scope': None, 'blocks': (1, 1, 1, 1), 'setup': '350'}
     """
-    hints = get_type_hints(ResNetConfig)
+    hints = get_type_hints(config)
     values = {}
     for name, text in changes:
         try:

@@ -105,6 +105,17 @@ def scaling(rows: list[Row]) -> list[Table | str]:
     return [shown]
 
 
+def sizes(rows: list[Row]) -> list[Table | str]:
+    labels = list(dict.fromkeys(label for row in rows for label in row["ms"]))
+    times = table(f"ms of a training step, d {rows[0]['d']}, b 1", "map", *labels)
+    peaks = table("peak memory beyond layer and input, MB", "map", *labels)
+    for row in rows:
+        side = f"{row['side']} x {row['side']}"
+        times.add_row(side, *(number(row["ms"].get(label), 1) for label in labels))
+        peaks.add_row(side, *(megabytes(row["peak_bytes"], label) for label in labels))
+    return [times, peaks]
+
+
 def training(rows: list[Row]) -> list[Table | str]:
     shown = table("images per second", "recipe", "batch", "bare loop", "lambdanets train", "share")
     for row in rows:
@@ -119,5 +130,6 @@ SHOWN: dict[str, Callable[[list[Row]], list[Table | str]]] = {
     "plans": plans,
     "models": models,
     "scaling": scaling,
+    "sizes": sizes,
     "training": training,
 }

@@ -26,9 +26,13 @@ def progress_console() -> Console:
     return Console(stderr=True)
 
 
-def run_jobs(jobs: Sequence[Job]) -> list[Row]:
+def progress_bar() -> Progress:
     columns = (BarColumn(), TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=progress_console(), transient=True) as bar:
+    return Progress(*columns, console=progress_console(), transient=True)
+
+
+def run_jobs(jobs: Sequence[Job]) -> list[Row]:
+    with progress_bar() as bar:
         task = bar.add_task("", total=sum(job.steps for job in jobs))
 
         def track(items: Iterable[Any]) -> Iterator[Any]:

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from lambdanets.cost import family  # noqa: F401  # its rules
 from lambdanets.cost.multiplies import multiply_adds
+from lambdanets.nn.attention.heads import Heads
 from lambdanets.nn.lambda_layers import LambdaLayer
 from lambdanets.nn.listeners import for_a_while
 
@@ -42,8 +44,12 @@ def count(model: nn.Module, shape: Sequence[int]) -> list[Count]:
             inside.update(set(module.modules()) - {module})
 
         def watch(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-            if isinstance(output, Tensor) and module not in inside:
-                work[module] = work.get(module, 0) + multiply_adds(module, inputs[0].shape, output.shape)
+            if module in inside or not inputs or not isinstance(inputs[0], Tensor):
+                return
+            if isinstance(module, Heads) and inputs[0] is not inputs[1]:
+                return  # its projections are called one by one, and counted so
+            shape = output.shape if isinstance(output, Tensor) else torch.Size()
+            work[module] = work.get(module, 0) + multiply_adds(module, inputs[0].shape, shape)
 
         handles.append(module.register_forward_hook(watch))
     with for_a_while(handles), torch.no_grad():

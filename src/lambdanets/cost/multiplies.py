@@ -10,7 +10,8 @@ from functools import singledispatch
 
 from torch import Size, nn
 
-from lambdanets.models.middle import StridedLambda
+from lambdanets.models.middle import Strided
+from lambdanets.nn.faces import OnTokens
 from lambdanets.nn.lambda_layers import LambdaLayer
 from lambdanets.nn.tables import RelativeTable
 
@@ -34,14 +35,14 @@ def _(module: nn.Conv2d, x: Size, y: Size) -> int:
 
 
 @multiply_adds.register
-def _(module: StridedLambda, x: Size, y: Size) -> int:
+def _(module: Strided, x: Size, y: Size) -> int:
     return 9 * math.prod(y)  # the average; the layer inside counts itself
 
 
 @multiply_adds.register
 def _(module: LambdaLayer, x: Size, y: Size) -> int:
     """On its own context. The projections are its children, but count here: the layer may take them as one product."""
-    b, m, n = x[0], math.prod(x[2:]), math.prod(y[2:])
+    b, m, n = (x[0], x[1], y[1]) if isinstance(module, OnTokens) else (x[0], math.prod(x[2:]), math.prod(y[2:]))
     k, h, u, v = module.k, module.h, module.u, module.v
     total = n * module.d_in * h * k + m * module.d_context * v * u
     if module.key is not None:

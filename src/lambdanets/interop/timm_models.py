@@ -10,11 +10,12 @@ from typing import Any, cast
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 from torch import nn
 
-from lambdanets.models import ResNet, create_model
-from lambdanets.models.registry import MODELS
+from lambdanets.models import Network, ViTConfig, create_model
+from lambdanets.models.registry import MODELS, Config
 
 # What timm calls some fields of ours.
 RENAMED = {"img_size": "image_size", "drop_rate": "dropout", "drop_path_rate": "drop_path"}
+POOLS = {"token": "class", "avg": "mean"}  # of ViTs
 
 
 def timm_name(name: str) -> str:
@@ -23,6 +24,12 @@ def timm_name(name: str) -> str:
     ('lambda_resnet50', 'lambdanets_resnet50')
     """
     return name if name.startswith("lambda_") else f"lambdanets_{name}"
+
+
+def first_convolution(config: Config) -> str:
+    if isinstance(config, ViTConfig):
+        return "patches"
+    return "stem.0" if config.setup == "small" else "stem.0.0"
 
 
 # What timm wants to know about the input and the names of layers; there are no weights to download.
@@ -36,7 +43,7 @@ default_cfgs = generate_default_cfgs(
             "std": (0.229, 0.224, 0.225),
             "interpolation": "bicubic",
             "crop_pct": 0.875,
-            "first_conv": "stem.0" if config.setup == "small" else "stem.0.0",
+            "first_conv": first_convolution(config),
             "classifier": "classifier",
         }
         for name, config in MODELS.items()
@@ -47,7 +54,9 @@ default_cfgs = generate_default_cfgs(
 def build(name: str, *, img_size: int | tuple[int, int] | None = None, **options: Any) -> nn.Module:
     """`create_model` with the names that timm has for things."""
     pool = options.pop("global_pool", None)
-    if pool not in (None, "avg"):
+    if isinstance(MODELS[name], ViTConfig) and pool in POOLS:
+        options["pool"] = POOLS[pool]
+    elif pool not in (None, "avg"):
         raise ValueError(f"{name}: there is one way to pool, got global_pool={pool!r}; forward_features does not")
     if isinstance(img_size, tuple):
         if len(set(img_size)) > 1:
@@ -61,11 +70,13 @@ def build(name: str, *, img_size: int | tuple[int, int] | None = None, **options
 
 def entry_point(name: str) -> Callable[..., nn.Module]:
     def create(pretrained: bool = False, **options: Any) -> nn.Module:
+        if options.get("features_only") and isinstance(MODELS[name], ViTConfig):
+            raise ValueError(f"{name}: a ViT has maps of one size only, got features_only=True")
         features = {"out_indices": (0, 1, 2, 3), "flatten_sequential": True}
         model: nn.Module = build_model_with_cfg(
             partial(build, name), timm_name(name), pretrained, feature_cfg=features, **options
         )
-        if isinstance(model, ResNet):  # and not a backbone made from one
+        if isinstance(model, Network):  # and not a backbone made from one
             side = model.config.image_size
             changed = {"input_size": (model.config.in_chans, side, side), "num_classes": model.num_classes}
             cast(dict[str, Any], model.pretrained_cfg).update(changed)

@@ -1,4 +1,4 @@
-"""The parts of a ResNet: stems, bottlenecks, squeeze-and-excitation."""
+"""The parts of a ResNet: stems and bottlenecks."""
 
 from typing import Literal
 
@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lambdanets.models.middle import Conv2d, Middle, Place
+from lambdanets.nn.gates.squeeze import SqueezeExcitation
 from lambdanets.nn.listeners import has_listeners
 from lambdanets.nn.rectified import Rectified, norm_then_relu, norms_then_relu
 
@@ -40,19 +41,6 @@ def make_shortcut(setup: Setup, d_in: int, d_out: int, stride: int) -> nn.Sequen
     pool = [nn.AvgPool2d(2, stride, ceil_mode=True, count_include_pad=False)] if pooled else []
     projection = Conv2d(d_in, d_out, 1, 1 if pooled else stride)
     return nn.Sequential(*pool, projection, nn.BatchNorm2d(d_out))
-
-
-class SqueezeExcitation(nn.Module):
-    """Channels weighed by what the whole map says: x sigmoid(W relu(V mean(x)))."""
-
-    def __init__(self, d: int, ratio: int) -> None:
-        super().__init__()
-        self.reduce = nn.Conv2d(d, d // ratio, 1)
-        self.expand = nn.Conv2d(d // ratio, d, 1)
-
-    def forward(self, x: Float[Tensor, "b d i j"]) -> Float[Tensor, "b d i j"]:
-        weights: Tensor = self.expand(self.reduce(x.mean((2, 3), keepdim=True)).relu())
-        return x * weights.sigmoid()
 
 
 class DropPath(nn.Module):

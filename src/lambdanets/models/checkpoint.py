@@ -4,24 +4,30 @@ Neither can run code when it is read.
 """
 
 import json
-from dataclasses import asdict
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from lambdanets.files import sha256, write_atomically
+from lambdanets.models.registry import Config, Network
 from lambdanets.models.resnet import ResNet, ResNetConfig
+from lambdanets.models.vit import ViT, ViTConfig
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 FORMAT = 1
+ARCHITECTURES: dict[str, tuple[type[Network], type[Config]]] = {
+    "ResNet": (ResNet, ResNetConfig),
+    "ViT": (ViT, ViTConfig),
+}
 
 
 class CheckpointError(ValueError):
     """A network that cannot be saved as it is, or a file that is not one of ours, or damaged; the message names it."""
 
 
-def write_checkpoint(model: ResNet, folder: Path) -> None:
+def write_checkpoint(model: Network, folder: Path) -> None:
     """Weights, then the configuration: without that nobody takes the folder for a network."""
     from safetensors.torch import save_file
 
@@ -38,7 +44,7 @@ def write_checkpoint(model: ResNet, folder: Path) -> None:
     write_atomically(folder / CONFIG, f"{json.dumps(description, indent=2)}\n".encode())
 
 
-def read_checkpoint(config_file: Path, weights_file: Path) -> ResNet:
+def read_checkpoint(config_file: Path, weights_file: Path) -> Network:
     """The network that the two files hold, in eval mode and in the dtypes it was saved in."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -53,8 +59,7 @@ def read_checkpoint(config_file: Path, weights_file: Path) -> ResNet:
             f"{config_file.name} says {description['sha256']}"
         )
     try:
-        fields = {**description["config"], "blocks": tuple(description["config"]["blocks"])}
-        model = ResNet.on_meta(ResNetConfig(**fields))
+        model = described(description)
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{config_file} does not describe a network of this version: {error}") from error
     try:
@@ -64,6 +69,16 @@ def read_checkpoint(config_file: Path, weights_file: Path) -> ResNet:
     except (SafetensorError, KeyError, RuntimeError) as error:
         raise CheckpointError(f"{weights_file} does not hold what {config_file.name} describes: {error}") from error
     return model.eval()
+
+
+def described(description: dict[str, Any]) -> Network:
+    """The network without its weights."""
+    network, config = ARCHITECTURES[description.get("architecture", "ResNet")]
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in description["config"].items()}
+    for field in fields(config):
+        if field.default is MISSING and field.default_factory is MISSING:
+            given[field.name]  # or KeyError
+    return network.on_meta(config(**given))  # type: ignore[arg-type]
 
 
 def read_description(file: Path) -> dict[str, Any]:
@@ -90,15 +105,16 @@ def aliases(model: nn.Module) -> dict[str, str]:
     return found
 
 
-def refuse_changed(model: ResNet) -> None:
+def refuse_changed(model: Network) -> None:
     """What the configuration does not tell would be lost."""
     if any(tensor.is_meta for tensor in model.state_dict().values()):
         raise CheckpointError("a network on the meta device has no weights to save")
-    if model.has_own_middle:
-        raise CheckpointError("a network with a `middle` of its own is not described by its configuration")
-    described, held = shapes(ResNet.on_meta(model.config)), shapes(model)
-    for name in {**described, **held}:
-        if described.get(name) != held.get(name):
+    for part in ("middle", "mixer"):
+        if getattr(model, f"has_own_{part}", False):
+            raise CheckpointError(f"a network with a `{part}` of its own is not described by its configuration")
+    expected, held = shapes(type(model).on_meta(model.config)), shapes(model)
+    for name in {**expected, **held}:
+        if expected.get(name) != held.get(name):
             raise CheckpointError(f"{name} is not what the configuration describes: the network was changed by hand")
 
 

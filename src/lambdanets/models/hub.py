@@ -17,7 +17,7 @@ from lambdanets.models.checkpoint import (
     refuse_changed,
     write_checkpoint,
 )
-from lambdanets.models.resnet import ResNet
+from lambdanets.models.registry import Network
 
 HUB_OPTIONS = {"revision", "cache_dir", "force_download", "local_files_only", "token"}
 
@@ -30,7 +30,7 @@ class Parcel(
 ):
     """A network on its way: the mixin asks it to be written to a folder, or made from one."""
 
-    def __init__(self, model: ResNet) -> None:
+    def __init__(self, model: Network) -> None:
         self.model = model
 
     def _save_pretrained(self, save_directory: Path) -> None:
@@ -45,7 +45,7 @@ class Parcel(
         return cls(read_checkpoint(*files))
 
 
-def save(model: ResNet, folder: Path, **options: Any) -> str | None:
+def save(model: Network, folder: Path, **options: Any) -> str | None:
     """Into a folder beside it first: the mixin begins by removing what an older network needs."""
     folder = folder.resolve()
     if folder.exists() and not folder.is_dir():
@@ -61,7 +61,7 @@ def save(model: ResNet, folder: Path, **options: Any) -> str | None:
     return address
 
 
-def load(name: str, **options: Any) -> ResNet:
+def load(name: str, **options: Any) -> Network:
     unknown = options.keys() - HUB_OPTIONS
     if unknown:
         raise TypeError(f"from_pretrained knows no {', '.join(sorted(unknown))}; change what it has loaded")

@@ -3,13 +3,14 @@
 Middle: Place -> a module that takes maps (b, d_in or width, *size) to maps (b, width, *ceil(size / stride))
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from torch import nn
 
 from lambdanets.nn import LambdaLayer2d
 from lambdanets.nn.lambda_layers import Terms
+from lambdanets.nn.registry import create_layer, layer_class
 from lambdanets.nn.tables import RelationTable
 
 
@@ -43,11 +44,39 @@ def convolution(place: Place) -> nn.Module:
     return Conv2d(place.d_in or place.width, place.width, 3, place.stride)
 
 
-class StridedLambda(nn.Sequential):
-    """A lambda layer at full resolution, and an average over 3x3 that strides; what hangs over the edge is left out."""
+class Strided(nn.Sequential):
+    """A layer at full resolution, and an average over 3x3 that strides; what hangs over the edge is left out."""
 
     def __init__(self, layer: nn.Module, stride: int) -> None:
         super().__init__(layer, nn.AvgPool2d(3, stride, 1, count_include_pad=False))
+
+
+class Named:
+    """A layer of the family by its name, or several one after another: "axial", "convolution+squeeze".
+
+    All are at the resolution that comes in, but for a convolution at the front, which strides itself.
+    """
+
+    def __init__(self, names: str, options: Mapping[str, Any]) -> None:
+        self.first, *self.others = names.split("+")
+        for name in (self.first, *self.others):
+            if name != "convolution":
+                layer_class(name, "maps")
+        if self.first == "convolution" and not self.others and options:
+            raise ValueError(f"a convolution has no options, got {dict(options)}")
+        self.options = dict(options)
+
+    def __call__(self, place: Place) -> nn.Module:
+        if self.first == "convolution":
+            first, size = convolution(place), tuple(-(-side // place.stride) for side in place.size)
+        else:
+            first, size = self.make(self.first, place.d_in or place.width, place, place.size), place.size
+        layers = [first, *(self.make(name, place.width, place, size) for name in self.others)]
+        whole = layers[0] if len(layers) == 1 else nn.Sequential(*layers)
+        return whole if place.stride == 1 or self.first == "convolution" else Strided(whole, place.stride)
+
+    def make(self, name: str, d_in: int, place: Place, size: tuple[int, ...]) -> nn.Module:
+        return create_layer(name, d_in, place.width, size=size, **self.options)
 
 
 class Lambda:
@@ -75,4 +104,4 @@ class Lambda:
         layer = LambdaLayer2d(place.d_in or place.width, place.width, size=place.size, table=shared, **self.options)
         if self.tables is not None:
             self.tables.setdefault(place.size, layer.table)
-        return layer if place.stride == 1 else StridedLambda(layer, place.stride)
+        return layer if place.stride == 1 else Strided(layer, place.stride)

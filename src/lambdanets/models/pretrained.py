@@ -4,10 +4,13 @@ huggingface_hub and safetensors are imported when one of them is called, not whe
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from lambdanets.models.resnet import ResNet
+    from lambdanets.models.registry import Network
+
+
+Its = TypeVar("Its", bound="Pretrained")
 
 
 class Pretrained:
@@ -24,10 +27,18 @@ class Pretrained:
         return address
 
     @classmethod
-    def from_pretrained(cls, name: str | Path, **options: Any) -> "ResNet":
-        """A network from a folder or from a repository of the Hub, in eval mode."""
-        network: ResNet = hub().load(str(name), **options)
+    def from_pretrained(cls: type[Its], name: str | Path, **options: Any) -> Its:
+        """A network of this class from a folder or from a repository of the Hub, in eval mode."""
+        network = load_model(name, **options)
+        if not isinstance(network, cls):
+            raise hub().CheckpointError(f"{name} holds a {type(network).__name__}, not a {cls.__name__}")
         return network
+
+
+def load_model(name: str | Path, **options: Any) -> "Network":
+    """A network of any class from a folder or from a repository of the Hub, in eval mode."""
+    network: Network = hub().load(str(name), **options)
+    return network
 
 
 def hub() -> Any:

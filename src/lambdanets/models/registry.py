@@ -5,6 +5,10 @@ from typing import Any
 
 from lambdanets.models.middle import Middle
 from lambdanets.models.resnet import ResNet, ResNetConfig
+from lambdanets.models.vit import ViT, ViTConfig
+
+Network = ResNet | ViT
+Config = ResNetConfig | ViTConfig
 
 # Depth: blocks of c2 to c5, lambda layers in c4 of the hybrid, image size of the 350-epoch setup.
 DEPTHS: dict[int, tuple[tuple[int, int, int, int], int | None, int]] = {
@@ -20,8 +24,13 @@ DEPTHS: dict[int, tuple[tuple[int, int, int, int], int | None, int]] = {
 # For images of 8 to 64 pixels.
 SMALL = {14: (1, 1, 1, 1), 26: (2, 2, 2, 2)}
 
+# Channels, blocks and heads of ViTs; those behind are for images of 8 to 64 pixels.
+VIT_SIZES = {"tiny": (192, 12, 3), "small": (384, 12, 6), "base": (768, 12, 12)}
+SMALL_VIT_SIZES = {"micro": (96, 6, 3), "tiny": (192, 6, 3)}
+PUBLISHED_ATTENTION = {"bias": True, "positions": "none"}
 
-def _table() -> dict[str, ResNetConfig]:
+
+def _resnets() -> dict[str, ResNetConfig]:
     rows = {}
     for depth, (blocks, hybrid, size) in DEPTHS.items():
         rows[f"resnet{depth}"] = ResNetConfig(blocks=blocks)
@@ -44,7 +53,24 @@ def _table() -> dict[str, ResNetConfig]:
     return rows
 
 
-MODELS = _table()
+def _vits() -> dict[str, ViTConfig]:
+    small: dict[str, Any] = {"patch": 4, "image_size": 32, "num_classes": 10}
+    rows = {}
+    for suffix, sizes, changes in (("", VIT_SIZES, {}), ("_small", SMALL_VIT_SIZES, small)):
+        for name, (d, depth, h) in sizes.items():
+            row = ViTConfig(d=d, depth=depth, h=h, mixer_options=PUBLISHED_ATTENTION, **changes)
+            rows[f"vit_{name}{suffix}"] = row
+            rows[f"lambda_vit_{name}{suffix}"] = replace(with_mixer(row, "lambda"), h=4, positions="none")
+    return rows
+
+
+def with_mixer(row: ViTConfig, mixer: str) -> ViTConfig:
+    """With another mixer, in its own way: without the old one's options, and on the grid, where it sees both axes."""
+    return row if mixer == row.mixer else replace(row, mixer=mixer, mixer_options={}, pool="mean")
+
+
+RESNETS, VITS = _resnets(), _vits()
+MODELS: dict[str, Config] = {**RESNETS, **VITS}
 
 
 def list_models() -> list[str]:
@@ -52,25 +78,41 @@ def list_models() -> list[str]:
     return list(MODELS)
 
 
-def create_model(name: str, *, middle: Middle | None = None, **changes: Any) -> ResNet:
+def create_model(name: str, *, middle: Middle | None = None, **changes: Any) -> Network:
     """A network by name, with changes to its row; weights start at random.
 
     Args:
-        middle: makes the layers of blocks marked L instead of lambda layers, see `lambdanets.models.middle`.
-        changes: fields of `ResNetConfig`. A change of setup brings the image size of that setup unless one is given.
+        middle: of a ResNet, makes the layers of blocks marked L instead of lambda layers, see
+            `lambdanets.models.middle`.
+        changes: fields of `ResNetConfig` or `ViTConfig`. Unless these are given too, a change of setup brings the image
+            size of that setup, a layer in a ResNet without lambda layers comes into all blocks, and a change of mixer
+            brings its own options and the mean in place of a class token. The mixer of a ViT can also be what makes a
+            layer on tokens from d, see `lambdanets.models.mixers`.
 
     >>> create_model("lambda_resnet50", placement="CLLL", k=8, scope=7).config.placement
     'CLLL'
+    >>> create_model("vit_tiny_small", mixer="lambda", mixer_options={"scope": 7}).config.pool
+    'mean'
     """
     if name not in MODELS:
         raise ValueError(f"there is no model {name!r}; there are {', '.join(MODELS)}")
-    unknown = changes.keys() - {field.name for field in fields(ResNetConfig)}
-    if unknown:
-        raise ValueError(f"{name}: nothing is called {', '.join(sorted(unknown))} in {ResNetConfig.__name__}")
     row = MODELS[name]
-    if changes.get("setup", row.setup) != row.setup:
-        row = replace(row, image_size=image_size_of(row.blocks, changes["setup"]))
-    return ResNet(replace(row, **changes), middle=middle)
+    unknown = changes.keys() - {field.name for field in fields(row)}
+    if unknown:
+        raise ValueError(f"{name}: nothing is called {', '.join(sorted(unknown))} in {type(row).__name__}")
+    if isinstance(row, ResNetConfig):
+        if changes.get("setup", row.setup) != row.setup:
+            row = replace(row, image_size=image_size_of(row.blocks, changes["setup"]))
+        if "layer" in changes and row.placement == "CCCC":
+            row = replace(row, placement="LLLL")
+        return ResNet(replace(row, **changes), middle=middle)
+    if middle is not None:
+        raise ValueError(f"{name}: a ViT has no middle, got middle={middle}; mixer takes what makes a layer")
+    mixer = changes.get("mixer", row.mixer)
+    if callable(mixer):
+        others = {field: value for field, value in changes.items() if field != "mixer"}
+        return ViT(replace(row, **{"mixer_options": {}, **others}), mixer=mixer)
+    return ViT(replace(with_mixer(row, mixer), **changes))
 
 
 def image_size_of(blocks: tuple[int, int, int, int], setup: str) -> int:

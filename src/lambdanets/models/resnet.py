@@ -1,26 +1,23 @@
 """ResNets whose bottlenecks have any layer in the middle: convolutional, LambdaResNets, hybrids.
 
 A placement has one character for each stage c2 to c5: C all convolutions, L all lambda layers, a digit N that many
-lambda layers spread evenly over a stage of convolutions.
+lambda layers spread evenly over a stage of convolutions. Any other layer of the family can stand where these do.
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from lambdanets.models.blocks import EXPANSION, Bottleneck, Setup, make_stem
-from lambdanets.models.middle import Lambda, Middle, Place, convolution
+from lambdanets.models.classifying import Classifying
+from lambdanets.models.middle import Lambda, Middle, Named, Place, convolution
 from lambdanets.models.pretrained import Pretrained
-from lambdanets.nn import LambdaLayer2d
 from lambdanets.nn.arguments import positive
 from lambdanets.nn.lambda_layers import Terms
-from lambdanets.nn.tables import RelativeTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +31,10 @@ class ResNetConfig:
     num_classes: int = 1000  # 0 for none: the network then answers with pooled features
     in_chans: int = 3
     width: int = 64  # of the stem and of the middle layers of c2; each further stage has twice that of the one before
+    layer: str = "lambda"  # in the blocks marked L: a name of `list_layers`, or several, "convolution+squeeze"
+    layer_options: dict[str, Any] = field(
+        default_factory=dict, hash=False
+    )  # beside those of lambda layers, which follow
     k: int = 16
     h: int = 4
     u: int = 1
@@ -101,7 +102,7 @@ class ResNetConfig:
         return self.se and not (hybrid and (stage > 1 or self.is_lambda(stage, block)))
 
 
-class ResNet(nn.Module, Pretrained):
+class ResNet(Classifying, Pretrained):
     """A classifier of images, or of its feature maps c2 to c5 a backbone.
 
     >>> from lambdanets import create_model
@@ -112,15 +113,15 @@ class ResNet(nn.Module, Pretrained):
     [(256, 16, 16), (512, 8, 8), (1024, 4, 4), (2048, 2, 2)]
     """
 
+    config: ResNetConfig
+
     def __init__(self, config: ResNetConfig, *, middle: Middle | None = None) -> None:
         """`middle` makes the layers of the blocks that are marked L; lambda layers by default."""
         super().__init__()
         self.config = config
         self.has_own_middle = middle is not None
         self.stem = make_stem(config.setup, config.in_chans, config.width)
-        lambdas: Middle = middle or Lambda(
-            k=config.k, h=config.h, u=config.u, scope=config.lambda_scope, terms=config.terms, share=config.share_tables
-        )
+        marked = middle or make_middle(config)
         size, reduction, d = config.image_size, 1, config.width
         if config.setup != "small":
             size, reduction = half(half(size)), 4
@@ -136,7 +137,7 @@ class ResNet(nn.Module, Pretrained):
                     Bottleneck(
                         d,
                         place,
-                        lambdas if config.is_lambda(stage, block) else convolution,
+                        marked if config.is_lambda(stage, block) else convolution,
                         setup=config.setup,
                         se_ratio=config.se_ratio if config.has_se(stage, block) else None,
                         drop_path=config.drop_path * built / max(total - 1, 1),
@@ -173,23 +174,6 @@ class ResNet(nn.Module, Pretrained):
         y: Tensor = pooled if pre_logits else self.classifier(pooled)
         return y
 
-    def forward(self, x: Float[Tensor, "b c i j"]) -> Float[Tensor, "b _"]:
-        return self.forward_head(self.forward_features(x))
-
-    @property
-    def num_classes(self) -> int:
-        return self.config.num_classes
-
-    def get_classifier(self) -> nn.Module:
-        return self.classifier
-
-    def reset_classifier(self, num_classes: int) -> None:
-        """A new head for so many classes; none for 0."""
-        self.config = replace(self.config, num_classes=num_classes)
-        like = next(self.parameters())
-        head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
-        self.classifier = head.to(like.device, like.dtype).train(self.training)
-
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """Keep only the inputs of blocks while training, and compute the rest again in the backward pass."""
         self.checkpointing = enable
@@ -197,16 +181,9 @@ class ResNet(nn.Module, Pretrained):
     def resize(self, image_size: int) -> None:
         """Fit the embeddings to images of another size; make the optimiser afterwards."""
         like = ResNet.on_meta(replace(self.config, image_size=image_size))
-        for (_, layer), (_, other) in zip(lambda_layers(self), lambda_layers(like), strict=True):
-            if isinstance(other.table, RelativeTable) and other.table.size is not None:
-                layer.resize(other.table.size)
+        for own, other in zip(sized(self), sized(like), strict=True):
+            own.resize(other.size)
         self.config = like.config
-
-    @classmethod
-    def on_meta(cls, config: ResNetConfig, **options: Any) -> "ResNet":
-        """The network without memory: what it would have, not what it holds."""
-        with torch.device("meta"):
-            return cls(config, **options)
 
 
 def half(size: int) -> int:
@@ -214,5 +191,14 @@ def half(size: int) -> int:
     return (size + 1) // 2
 
 
-def lambda_layers(model: nn.Module) -> Sequence[tuple[str, LambdaLayer2d]]:
-    return [(name, module) for name, module in model.named_modules() if isinstance(module, LambdaLayer2d)]
+def make_middle(config: ResNetConfig) -> Middle:
+    """What makes the layers of the blocks that are marked L."""
+    if config.layer != "lambda":
+        return Named(config.layer, config.layer_options)
+    own = {"k": config.k, "h": config.h, "u": config.u, "scope": config.lambda_scope, "terms": config.terms}
+    return Lambda(share=config.share_tables, **{**own, **config.layer_options})
+
+
+def sized(model: nn.Module) -> list[Any]:
+    """The parts whose parameters depend on the size of maps."""
+    return [m for m in model.modules() if hasattr(m, "resize") and getattr(m, "size", None) is not None]

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from lambdanets.nn.arguments import one_of, per_axis, positive, window
 from lambdanets.nn.at_once import layer_at_once, reads_norms
 from lambdanets.nn.explain import Explanation, explain_position_term
+from lambdanets.nn.faces import OnMaps, OnTokens
 from lambdanets.nn.intermediates import LambdaIntermediates, gather_intermediates
-from lambdanets.nn.layout import every, memory_format
+from lambdanets.nn.layout import every
 from lambdanets.nn.norms import Norm, frozen_statistics, make_norm, normalise
 from lambdanets.nn.projections import Joint, Part, Projection, can_be_joined, part, project_jointly
 from lambdanets.nn.scene import Scene, read_scene
@@ -55,7 +56,7 @@ class _Projected(NamedTuple):
     dtype: torch.dtype  # of the projections, and so of the output
 
 
-class LambdaLayer(nn.Module):
+class LambdaLayer(nn.Module, OnMaps):
     """What all lambda layers share; use the subclass for your input, `LambdaLayer1d`, `2d`, `3d` or `LambdaMixer`.
 
     Args:
@@ -367,17 +368,6 @@ class LambdaLayer(nn.Module):
                 f"{None if relation is None else tuple(relation.shape)}, relations={self.relations}"
             )
 
-    def _channels_last(self, name: str, x: Float[Tensor, "b ..."], d: int) -> Float[Tensor, "b *grid d"]:
-        """A map (b, d, *grid), checked, with its channels behind."""
-        axes = ", ".join("n" if self.dims == 1 else f"n{i + 1}" for i in range(self.dims))
-        if x.ndim != 2 + self.dims or x.shape[1] != d:
-            raise ValueError(f"{type(self).__name__}: {name} must be (b, {d}, {axes}), got shape {tuple(x.shape)}")
-        return x.movedim(1, -1)
-
-    def _layout(self, y: Float[Tensor, "b *grid d"], like: Float[Tensor, "b ..."]) -> Float[Tensor, "b ..."]:
-        """A map in the memory format of the input, as a convolution returns it."""
-        return y.movedim(-1, 1).contiguous(memory_format=memory_format(like))
-
     def extra_repr(self) -> str:
         return (
             f"{self.d_in}, {self.d_out}, d_context={self.d_context}, k={self.k}, h={self.h}, u={self.u}, "
@@ -418,7 +408,7 @@ class LambdaLayer3d(LambdaLayer):
     dims = 3
 
 
-class LambdaMixer(LambdaLayer):
+class LambdaMixer(OnTokens, LambdaLayer):
     """A lambda layer on tokens (b, n, d), standing where self- or cross-attention stands.
 
     >>> LambdaMixer(32, causal=True, scope=65)(torch.randn(2, 100, 32)).shape
@@ -427,13 +417,3 @@ class LambdaMixer(LambdaLayer):
     >>> cross(torch.randn(2, 100, 32), torch.randn(2, 7, 48)).shape
     torch.Size([2, 100, 32])
     """
-
-    dims = 1
-
-    def _channels_last(self, name: str, x: Float[Tensor, "b ..."], d: int) -> Float[Tensor, "b n d"]:
-        if x.ndim != 3 or x.shape[2] != d:
-            raise ValueError(f"{type(self).__name__}: {name} must be (b, n, {d}), got shape {tuple(x.shape)}")
-        return x
-
-    def _layout(self, y: Float[Tensor, "b n d"], like: Float[Tensor, "b ..."]) -> Float[Tensor, "b n d"]:
-        return y

@@ -13,14 +13,20 @@ from lambdanets.nn.listeners import has_listeners
 from lambdanets.nn.norms import as_scale_and_shift, batch_norm_together, batch_norms_in_training
 
 
-class Projection(nn.Linear):
-    """A linear map without bias that starts from a normal of std d^-1/2, d the width of its input."""
-
-    def __init__(self, d_in: int, d_out: int) -> None:
-        super().__init__(d_in, d_out, bias=False)
+class Dense(nn.Linear):
+    """A linear map that starts from a normal of std d^-1/2, d the width of its input, and without an offset."""
 
     def reset_parameters(self) -> None:
         nn.init.normal_(self.weight, std=self.in_features**-0.5)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+
+class Projection(Dense):
+    """Without an offset for good: several of them can be taken as one product."""
+
+    def __init__(self, d_in: int, d_out: int) -> None:
+        super().__init__(d_in, d_out, bias=False)
 
 
 Part = tuple[nn.Module, nn.Module | None]

@@ -51,8 +51,8 @@ def causal_content(
     chunk = chunk_for(values.shape[2]) if chunk is None else chunk
     exists = torch.ones(1, n, dtype=torch.bool, device=q.device) if rows is None else rows
     if strict:  # before n is up to n in a context that comes one step later
-        keys, values, exists = _delayed(keys), _delayed(values), _delayed(exists)
-    q, keys, values, exists = (_in_chunks(x, chunk) for x in (q, keys, values, exists))
+        keys, values, exists = delayed(keys), delayed(values), delayed(exists)
+    q, keys, values, exists = (in_chunks(x, chunk) for x in (q, keys, values, exists))
     w = _weigh(keys, exists[..., None, None], key_norm)
 
     scaled = q[..., None] * w.scale[:, :, :, None]
@@ -102,15 +102,15 @@ def _received(sums: Float[Tensor, "b c *s"], decay: list[Float[Tensor, "b ..."]]
     """
     for i, factor in enumerate(decay):
         sums = torch.cat([sums[:, : 2**i], sums[:, 2**i :] + factor * sums[:, : -(2**i)]], 1)
-    return _delayed(sums)
+    return delayed(sums)
 
 
-def _delayed(x: Shaped[Tensor, "b n *c"]) -> Shaped[Tensor, "b n *c"]:
+def delayed(x: Shaped[Tensor, "b n *c"]) -> Shaped[Tensor, "b n *c"]:
     """Every position one step later; nothing stands at the first."""
     return torch.cat([torch.zeros_like(x[:, :1]), x], 1)[:, : x.shape[1]]
 
 
-def _in_chunks(x: Shaped[Tensor, "b n *s"], chunk: int) -> Shaped[Tensor, "b c l *s"]:
+def in_chunks(x: Shaped[Tensor, "b n *s"], chunk: int) -> Shaped[Tensor, "b c l *s"]:
     """Cut positions into chunks, filling the last one with zeros: they come later than every query that counts."""
     n = x.shape[1]
     chunks = (n + chunk - 1) // chunk

@@ -8,6 +8,7 @@ from typing import Any
 Network = tuple[str, dict[str, Any]]
 
 LAMBDA50 = "lambda_resnet50"
+LOCAL = "local relative self-attention"
 # Table 13: 101 layers at 224 pixels, 152 at 256.
 FAMILY = {"ResNet-101 224": (101, 224, 3), "ResNet-152 256": (152, 256, 6)}
 
@@ -16,6 +17,11 @@ def networks() -> dict[tuple[int, str], Network]:
     found: dict[tuple[int, str], Network] = {
         (3, "conv"): ("resnet50", {}),
         (3, "conv + channel attention (SE)"): ("resnet50", {"se": True, "se_ratio": 16}),
+        (3, "conv + double attention"): (LAMBDA50, {"layer": "convolution+double"}),
+        (3, "conv + relative self-attention"): (LAMBDA50, {"layer": "augmented", "layer_options": {"h": 8}}),
+        (3, f"{LOCAL} (Ramachandran)"): (LAMBDA50, {"layer": "local", "layer_options": {"h": 8}}),
+        (3, f"{LOCAL} (Hu)"): (LAMBDA50, {"layer": "relation"}),
+        (3, f"{LOCAL} (Zhao)"): (LAMBDA50, {"layer": "vector"}),
         (3, "lambda"): (LAMBDA50, {}),
         (3, "lambda u=4"): (LAMBDA50, {"u": 4}),
         (4, "lambda"): (LAMBDA50, {"scope": None}),
@@ -57,6 +63,18 @@ KNOWN = {
         [(11, f"k={k} h={h} u=1") for k, h in ((8, 2), (8, 16), (2, 4), (2, 8), (4, 8))],
         "no rule fits this row and its neighbours at once",
     ),
+    (
+        3,
+        "conv + double attention",
+    ): "published are whole blocks at places and of widths that are not given; here one of "
+    "a quarter of the width stands behind every 3x3 convolution",
+    (
+        3,
+        f"{LOCAL} (Hu)",
+    ): "published is a wider network without a convolutional stem; here only the 3x3 convolutions are "
+    "replaced, by scalar keys",
+    (3, f"{LOCAL} (Zhao)"): "published is a network of other depths and widths; here only the 3x3 convolutions are "
+    "replaced",
     (12, "CCLL"): "contradicts the other rows of its own table, which add up to 15.45 to 15.75",
     (8, "content and position"): "the same network has 15.0 in the other tables",
 }

@@ -34,7 +34,9 @@ def network(table: int, row: str) -> ResNet:
     """Of a row that has one, without memory."""
     name, changes = networks()[table, row]
     with torch.device("meta"):
-        return create_model(name, **changes)
+        model = create_model(name, **changes)
+    assert isinstance(model, ResNet)
+    return model
 
 
 def configuration(table: int, row: str) -> ResNetConfig:

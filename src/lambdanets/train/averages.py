@@ -5,6 +5,8 @@ stays near the start: weights remember at most a tenth of a run, batch norms, wh
 average reads them, a hundredth.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -41,15 +43,29 @@ def decay_at(step: int, decay: float) -> float:
     return min(decay, (1 + step) / (10 + step))
 
 
-@torch.no_grad()
-def update_average(average: nn.Module, model: nn.Module, decay: float) -> None:
-    """Of weights, shard by shard where they have some, and of statistics; whole numbers are copied."""
+class Pairs(NamedTuple):
+    """The tensors of an average and of its network, found once: looking for them takes longer than averaging."""
+
+    old: list[Tensor]
+    new: list[Tensor]
+    old_counts: list[Tensor]  # whole numbers
+    new_counts: list[Tensor]
+
+
+def pairs_of(average: nn.Module, model: nn.Module) -> Pairs:
+    """Weights, shard by shard where they have some, and statistics."""
     pairs = list(zip(state_of(average), state_of(model), strict=True))
     averaged = [pair for pair in pairs if pair[0].is_floating_point()]
-    torch._foreach_lerp_([old for old, _ in averaged], [new for _, new in averaged], 1 - decay)
-    for old, new in pairs:
-        if not old.is_floating_point():
-            old.copy_(new)
+    counts = [pair for pair in pairs if not pair[0].is_floating_point()]
+    return Pairs(*([pair[side] for pair in kind] for kind in (averaged, counts) for side in (0, 1)))
+
+
+@torch.no_grad()
+def update_average(pairs: Pairs, decay: float) -> None:
+    """Whole numbers are copied."""
+    torch._foreach_lerp_(pairs.old, pairs.new, 1 - decay)
+    if pairs.old_counts:
+        torch._foreach_copy_(pairs.old_counts, pairs.new_counts)
 
 
 def state_of(model: nn.Module) -> list[Tensor]:

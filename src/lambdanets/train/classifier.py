@@ -14,7 +14,15 @@ from torchmetrics.aggregation import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
 from lambdanets.data import PADDING, Batch
-from lambdanets.train.averages import WEIGHTS_REMEMBER, decay_at, decay_for, set_norm_decay, update_average
+from lambdanets.train.averages import (
+    WEIGHTS_REMEMBER,
+    Pairs,
+    decay_at,
+    decay_for,
+    pairs_of,
+    set_norm_decay,
+    update_average,
+)
 from lambdanets.train.config import OptimConfig
 from lambdanets.train.mixing import Mixing
 from lambdanets.train.prepare import Prepare
@@ -51,6 +59,7 @@ class Classifier(LightningModule):
         self.losses: list[Tensor] = []
         self.names: list[str] = []
         self.is_healthy = True
+        self.pairs: Pairs | None = None  # not before the first step: until then strategies may replace tensors
 
     def configure_model(self) -> None:
         """Lightning has a mesh where the strategy wants shards, and synchronises norms everywhere but there."""
@@ -86,7 +95,8 @@ class Classifier(LightningModule):
         super().optimizer_step(*arguments, **more)
         self.losses, self.names = [], []
         if self.is_healthy:
-            update_average(self.average, self.model, decay_at(self.trainer.global_step, self.decay))
+            self.pairs = self.pairs or pairs_of(self.average, self.model)
+            update_average(self.pairs, decay_at(self.trainer.global_step, self.decay))
 
     def metrics(self) -> dict[str, Metric]:
         names = ("val_accuracy", "val_accuracy_top5")

@@ -6,7 +6,8 @@ from typing import Any, Literal, get_type_hints
 
 from lambdanets.data import DataConfig
 from lambdanets.fields import nearest, read
-from lambdanets.models import ResNetConfig, list_models
+from lambdanets.models import list_models
+from lambdanets.models.registry import MODELS
 
 
 class ConfigError(ValueError):
@@ -134,7 +135,8 @@ def section(name: str, tree: Tree) -> Any:
     if its_class is not ModelConfig:
         return build(its_class, {key: one_value(key, value, hints, f"{name}.") for key, value in tree.items()})
     hints.pop("changes")
-    network = hints_of(ResNetConfig)
+    row = MODELS.get(str(tree.get("name")), MODELS[ModelConfig.name])
+    network = hints_of(type(row))
     values = {key: one_value(key, value, hints | network, f"{name}.") for key, value in tree.items()}
     own = {key: value for key, value in values.items() if key in hints}
     return build(its_class, own | {"changes": {key: value for key, value in values.items() if key in network}})

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lambdanets.files import write_atomically
-from lambdanets.models import ResNet
+from lambdanets.models import Network, load_model
 from lambdanets.train import checkpoints
 from lambdanets.train.config import RunConfig, from_tree
 from lambdanets.train.resolve import read_yaml
@@ -76,12 +76,12 @@ class RunFolder:
     def describe(self, description: Description) -> None:
         write_atomically(self.description_file, f"{json.dumps(asdict(description), indent=2)}\n".encode())
 
-    def network(self) -> tuple[ResNet, list[str]]:
+    def network(self) -> tuple[Network, list[str]]:
         """The averaged weights that a finished run has saved, or those of its newest checkpoint, and what was amiss."""
         from lambdanets.models import create_model
 
         if self.model.is_dir():
-            return ResNet.from_pretrained(self.model), []
+            return load_model(self.model), []
         _, state, complaints = checkpoints.newest_intact(self.checkpoints)
         config = self.config()
         network = create_model(config.model.name, **config.model.changes)

@@ -79,5 +79,5 @@ class Guard(Callback):
 
 @torch.no_grad()
 def copy_into(these: Sequence[Tensor], those: Sequence[Tensor]) -> None:
-    for this, that in zip(these, those, strict=True):
-        this.copy_(that)
+    if these:
+        torch._foreach_copy_(list(these), list(those))

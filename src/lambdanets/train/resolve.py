@@ -1,6 +1,6 @@
 """Recipes by name, files, and what somebody changes on the command line."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,8 @@ from typing import Any
 import yaml
 
 from lambdanets.fields import nearest
-from lambdanets.train.config import SECTIONS, ConfigError, RunConfig, Tree, from_tree, to_tree
+from lambdanets.models.registry import MODELS
+from lambdanets.train.config import SECTIONS, ConfigError, ModelConfig, RunConfig, Tree, from_tree, hints_of, to_tree
 
 RECIPES = files("lambdanets.train") / "recipes"
 
@@ -29,12 +30,24 @@ def resolve(recipe: str | Path, changes: Sequence[str] = (), file: Path | None =
     >>> resolve("digits", ["trainer.max_epochs=3"]).trainer.max_epochs
     3
     """
-    tree = tree_of(recipe)
-    if file is not None:
-        tree = merged(tree, read_yaml(file))
+    changed: Tree = {} if file is None else read_yaml(file)
     for change in changes:
-        tree = merged(tree, tree_of_change(change))
-    return from_tree(tree)
+        changed = merged(changed, tree_of_change(change))
+    return from_tree(merged(for_network(tree_of(recipe), changed), changed))
+
+
+def for_network(recipe: Tree, changes: Tree) -> Tree:
+    """A recipe without what it says about a network of another kind than the one that the changes name.
+
+    >>> for_network({"model": {"name": "resnet50", "width": 8}}, {"model": {"name": "vit_tiny"}})
+    {'model': {'name': 'resnet50'}}
+    """
+    own, wanted = recipe.get("model"), changes.get("model")
+    row = MODELS.get(str(wanted.get("name"))) if isinstance(wanted, Mapping) else None
+    if row is None or not isinstance(own, Mapping):
+        return recipe
+    known = {*hints_of(type(row)), *hints_of(ModelConfig)}
+    return {**recipe, "model": {key: value for key, value in own.items() if key in known}}
 
 
 def tree_of(recipe: str | Path) -> Tree:
@@ -67,14 +80,17 @@ def parse(text: str, name: str) -> Tree:
 
 def tree_of_change(change: str) -> Tree:
     """
-    >>> tree_of_change("data.root=pictures"), tree_of_change("seed=1")
-    ({'data': {'root': 'pictures'}}, {'seed': '1'})
+    >>> tree_of_change("model.layer_options.h=2"), tree_of_change("seed=1")
+    ({'model': {'layer_options': {'h': '2'}}}, {'seed': '1'})
     """
     key, equals, value = change.partition("=")
-    first, dot, rest = key.partition(".")
     if not equals or not key:
         raise ConfigError(f"changes are like trainer.max_epochs=1, got {change!r}")
-    return {first: {rest: value}} if dot else {first: value}
+    *outer, last = key.split(".")
+    tree: Tree = {last: value}
+    for part in reversed(outer):
+        tree = {part: tree}
+    return tree
 
 
 def merged(tree: Tree, changes: Tree) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from lambdanets.models.patches import LearnedPositions
 from lambdanets.nn.tables import RelationTable
 from lambdanets.train.config import OptimConfig, TrainerConfig
 
@@ -20,12 +21,13 @@ def make_optimizer(model: nn.Module, config: OptimConfig, batch_size: int) -> to
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Norms, biases and relative tables do not decay.
+    """Norms, biases, relative tables and learned positions do not decay.
 
     Decay keeps the scale of weights in check that a norm behind them undoes. Scales and shifts of norms have none
     behind them, and many rows of a table get a gradient from few positions only: decay would pull at all alike.
     """
-    tables = {id(p) for m in model.modules() if isinstance(m, RelationTable) for p in m.parameters(recurse=False)}
+    kinds = (RelationTable, LearnedPositions)
+    tables = {id(p) for m in model.modules() if isinstance(m, kinds) for p in m.parameters(recurse=False)}
     decaying: list[nn.Parameter] = []
     staying: list[nn.Parameter] = []
     for parameter in model.parameters():

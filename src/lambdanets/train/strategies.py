@@ -18,6 +18,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from lambdanets.models.blocks import Bottleneck
+from lambdanets.models.transformer import Block
 from lambdanets.train.config import ConfigError
 
 NOBODY_ANSWERS = (RuntimeError, distributed.DistBackendError)  # what back ends say then
@@ -88,7 +89,7 @@ def shard(network: nn.Module, mesh: Any) -> None:
     if isinstance(network, FSDPModule):  # Lightning may ask again
         return
     network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]  # no other can be sharded
-    blocks = [module for module in network.modules() if isinstance(module, Bottleneck)]
+    blocks = [module for module in network.modules() if isinstance(module, Bottleneck | Block)]
     if sum(len(list(block.parameters())) for block in blocks) > len({p for b in blocks for p in b.parameters()}):
         blocks = []
     for module in (*blocks, network):

@@ -1,0 +1,35 @@
+"""What every entry of a comparison gets: the same data, network, epochs and seeds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Budget:
+    """`recipe` is one of `lambdanets train`; the rest changes it, so that all entries of a comparison fit an hour."""
+
+    recipe: str
+    epochs: int
+    limit: int | None = None  # images of training, the first ones
+    width: int = 16
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    def settings(self, seed: int) -> list[str]:
+        """As `lambdanets train` takes them."""
+        return [
+            f"seed={seed}",
+            f"trainer.max_epochs={self.epochs}",
+            "trainer.enable_progress_bar=false",
+            f"data.limit={self.limit}",
+            f"model.width={self.width}",
+            *(f"{key}={value}" for key, value in self.more.items()),
+        ]
+
+
+BUDGETS = {
+    "digits": Budget("digits", epochs=20),
+    "fashion-mnist": Budget("fashion-mnist", epochs=4, limit=12_800, width=8),
+    "cifar10": Budget("cifar10", epochs=6, limit=12_800),
+}
+QUICK = Budget("digits", epochs=3, width=8, more={"optim.warmup_epochs": 0.5})

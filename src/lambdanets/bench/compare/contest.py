@@ -1,0 +1,54 @@
+"""A comparison from its entries to rows: train what is not trained yet, then measure."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lambdanets.bench.compare.budget import Budget
+from lambdanets.bench.compare.entries import Entry
+from lambdanets.bench.compare.measures import measure
+from lambdanets.bench.compare.runs import configuration, folder_of, trained
+from lambdanets.bench.compare.summary import Published, rows_of
+from lambdanets.train.folder import Description
+
+ROUNDS = 3  # of timing
+
+
+@dataclass(frozen=True)
+class Contest:
+    entries: Sequence[Entry]
+    budget: Budget
+    seeds: int
+    out: Path
+    settings: Sequence[str] = ()  # changes of the recipe that all share, as `lambdanets train` takes them
+
+    @property
+    def steps(self) -> int:
+        return self.seeds * len(self.entries) + ROUNDS
+
+    def run(
+        self, published: Published, tell: Callable[[str], None], advance: Callable[[], None]
+    ) -> list[dict[str, Any]]:
+        """`tell` hears what goes on, `advance` is called once for each of the `steps`."""
+        configs = {
+            (entry.name, seed): configuration(entry, self.budget, seed, list(self.settings))
+            for entry in self.entries
+            for seed in range(self.seeds)
+        }
+        runs: dict[str, list[Description]] = {entry.name: [] for entry in self.entries}
+        for seed in range(self.seeds):  # all entries once before any a second time
+            for entry in self.entries:
+                tell(f"{entry.name}, seed {seed}")
+                runs[entry.name].append(trained(folder_of(self.out, entry, seed), configs[entry.name, seed]))
+                advance()
+        tell("time and memory")
+
+        def rounds() -> Iterable[None]:
+            for _ in range(ROUNDS):
+                yield
+                advance()
+
+        models = {entry.name: folder_of(self.out, entry, 0).config().model for entry in self.entries}
+        costs = measure({name: (model.name, dict(model.changes)) for name, model in models.items()}, rounds())
+        return rows_of(self.entries, runs, costs, published)

@@ -1,0 +1,82 @@
+"""Who is compared with whom: each entry is a change to the same small network."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lambdanets.nn import list_layers
+
+
+@dataclass(frozen=True)
+class Entry:
+    """`changes` are fields of `ResNetConfig`, `published` the row of the paper's table that comes nearest."""
+
+    name: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    published: tuple[int, str] | None = None
+
+
+# What the names of layers are called in Tables 3 and 4.
+IN_THE_PAPER = {
+    "lambda": (3, "lambda"),
+    "attention": (4, "global self-attention"),
+    "axial": (4, "axial self-attention"),
+    "local": (3, "local relative self-attention (Ramachandran)"),
+    "augmented": (3, "conv + relative self-attention"),
+    "relation": (3, "local relative self-attention (Hu)"),
+    "vector": (3, "local relative self-attention (Zhao)"),
+}
+# The paper puts these behind the convolution, not in its place; alone, no position would see its neighbours.
+BEHIND_A_CONVOLUTION = {
+    "squeeze": (3, "conv + channel attention (SE)"),
+    "double": (3, "conv + double attention"),
+    "efficient": (3, "conv + efficient attention"),
+    "film": None,
+    "bam": None,
+    "cbam": None,
+}
+
+
+def layers() -> list[Entry]:
+    """Every layer of the family, and the convolution that all stand in for."""
+    entries = [Entry("convolution", {"placement": "CCCC"}, (3, "conv"))]
+    for name in list_layers("maps"):
+        if name in BEHIND_A_CONVOLUTION:
+            behind = f"convolution+{name}"
+            entries.append(Entry(behind, {"layer": behind}, BEHIND_A_CONVOLUTION[name]))
+        if name not in ("squeeze", "film", "bam", "cbam"):
+            entries.append(Entry(name, {"layer": name}, IN_THE_PAPER.get(name)))
+    return entries
+
+
+def terms() -> list[Entry]:
+    rows = {"content": "content", "position": "position", "both": "content and position"}
+    return [Entry(row, {"terms": term}, (8, row)) for term, row in rows.items()]
+
+
+def scopes() -> list[Entry]:
+    return [
+        *(Entry(f"{side}x{side}", {"scope": side}, (9, f"{side}x{side}")) for side in (3, 7, 15, 23, 31)),
+        Entry("global", {"scope": None}, (9, "global")),
+    ]
+
+
+def norms() -> list[Entry]:
+    options = {
+        "softmax keys": {"key_norm": "softmax"},
+        "L2 keys": {"key_norm": "l2"},
+        "unnormalised keys": {"key_norm": "none"},
+        "no batch norm on queries and values": {"norm": "none"},
+    }
+    return [Entry(row, {"layer_options": its}, (10, row)) for row, its in options.items()]
+
+
+def depths() -> list[Entry]:
+    """Without h = 16, which the first stage of a small network cannot be divided by."""
+    sizes = [(k, h, 1) for h in (4, 8) for k in (2, 4, 8, 16, 32)] + [(8, 2, 1), (8, 8, 4), (8, 8, 8), (16, 4, 4)]
+    rows = {f"k={k} h={h} u={u}": {"k": k, "h": h, "u": u} for k, h, u in sizes}
+    return [Entry(row, changes, (11, row)) for row, changes in rows.items()]
+
+
+# Each contest is a function, for the family is known only when all of it has been imported.
+CONTESTS = {"layers": layers, "terms": terms, "scopes": scopes, "norms": norms, "depths": depths}

@@ -1,0 +1,53 @@
+"""The runs of a comparison, each in its folder; those that are finished are read, those that were stopped go on."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from lambdanets.bench.compare.budget import Budget
+from lambdanets.bench.compare.entries import Entry
+from lambdanets.train.assemble import complete
+from lambdanets.train.config import RunConfig
+from lambdanets.train.folder import Description, RunFolder
+from lambdanets.train.resolve import resolve
+
+
+class OtherRunError(ValueError):
+    """A folder of the comparison has a run of other settings."""
+
+
+def configuration(entry: Entry, budget: Budget, seed: int, more: list[str]) -> RunConfig:
+    """`more` are changes that all entries share, such as where the data are."""
+    config = resolve(budget.recipe, [*budget.settings(seed), *more])
+    return replace(config, model=replace(config.model, changes={**config.model.changes, **entry.changes}))
+
+
+def folder_of(root: Path, entry: Entry, seed: int) -> RunFolder:
+    """
+    >>> folder_of(Path("runs"), Entry("no batch norm"), 1).path
+    PosixPath('runs/no-batch-norm-seed-1')
+    """
+    return RunFolder(root / f"{entry.name.replace(' ', '-')}-seed-{seed}")
+
+
+def finished(run: RunFolder, config: RunConfig) -> Description | None:
+    """What a run has to say, if it is at its end; one of other settings is no run of this comparison."""
+    from lambdanets.data import open_data
+
+    if not run.is_run:
+        return None
+    if run.config() != complete(config, open_data(config.data)):
+        raise OtherRunError(f"{run.path} has a run of other settings; compare with another --out, or remove it")
+    description = run.description()
+    return None if description.finished is None else description
+
+
+def trained(run: RunFolder, config: RunConfig) -> Description:
+    """From wherever it was to its end."""
+    from lambdanets.train.run import train
+
+    done = finished(run, config)
+    if done is not None:
+        return done
+    result = train(config, run, resume=run.is_run)
+    assert result is not None  # only further processes have none
+    return result.description

@@ -1,0 +1,99 @@
+"""Multiply-adds of the attention family, beside those of the convolutions and linear maps that its layers contain.
+
+Scores and weighted sums count, with every context position that a query sees; softmaxes and gates do not. Like those
+of lambda layers, windows are not cut at the borders of the map. All is on the layer's own input as context.
+"""
+
+import math
+
+from torch import Size
+
+from lambdanets.cost.multiplies import multiply_adds
+from lambdanets.nn.attention.augmented import Augmented2d
+from lambdanets.nn.attention.axial import Along
+from lambdanets.nn.attention.double import DoubleAttention
+from lambdanets.nn.attention.efficient import EfficientAttention
+from lambdanets.nn.attention.global_attention import Attention
+from lambdanets.nn.attention.heads import Heads
+from lambdanets.nn.attention.linear import LinearAttention
+from lambdanets.nn.attention.local import Local
+from lambdanets.nn.attention.projected import ProjectedAttention
+from lambdanets.nn.attention.relation import Relation2d
+from lambdanets.nn.attention.vector import Vector2d
+from lambdanets.nn.context_layer import ContextLayer
+from lambdanets.nn.faces import OnTokens
+
+
+def grid_of(layer: ContextLayer, x: Size) -> Size:
+    return x[1:-1] if isinstance(layer, OnTokens) else x[2:]
+
+
+@multiply_adds.register
+def _(module: Heads, x: Size, y: Size) -> int:
+    """As one product; called with another context, the projections count themselves."""
+    return math.prod(x) * (module.h * module.k + module.g * (module.k + module.v))
+
+
+@multiply_adds.register
+def _(module: Attention, x: Size, y: Size) -> int:
+    grid, heads = grid_of(module, x), module.heads
+    n = math.prod(grid)
+    offsets = 0 if module.offsets is None else sum(grid)  # one score for each offset of each axis
+    return x[0] * n * heads.h * (n * (heads.k + heads.v) + offsets * heads.k)
+
+
+@multiply_adds.register
+def _(module: Augmented2d, x: Size, y: Size) -> int:
+    return multiply_adds(module.attention, x, y)  # which it does not call, as it needs no map of its own
+
+
+@multiply_adds.register
+def _(module: Along, x: Size, y: Size) -> int:
+    heads, line = module.heads, x[1 + module.axis]
+    depth = heads.k + heads.v + (0 if module.offsets is None else heads.k)
+    return math.prod(x[:-1]) * heads.h * line * depth
+
+
+@multiply_adds.register
+def _(module: Local, x: Size, y: Size) -> int:
+    heads, positions = module.heads, x[0] * math.prod(grid_of(module, x))
+    offsets = sum(module.scope) if len(module.offsets) else 0
+    return positions * heads.h * (math.prod(module.scope) * (heads.k + heads.v) + offsets * heads.k)
+
+
+@multiply_adds.register
+def _(module: Relation2d, x: Size, y: Size) -> int:
+    positions, groups = x[0] * math.prod(x[2:]), module.d_in // module.share
+    return positions * math.prod(module.scope) * (module.k * groups + module.d_in)
+
+
+@multiply_adds.register
+def _(module: Vector2d, x: Size, y: Size) -> int:
+    positions, window, groups = x[0] * math.prod(x[2:]), math.prod(module.scope), module.d_out // module.share
+    if module.kind == "pairwise":
+        weights = 2 * module.k**2 + window * module.k * groups
+    else:
+        weights = (1 + window) * module.k * groups + window * groups**2
+    return positions * (weights + window * module.d_out)
+
+
+@multiply_adds.register(EfficientAttention)
+@multiply_adds.register(DoubleAttention)
+def _(module: EfficientAttention | DoubleAttention, x: Size, y: Size) -> int:
+    """A lambda of k x v numbers for each head is made and applied."""
+    heads = module.heads
+    return 2 * x[0] * math.prod(grid_of(module, x)) * heads.h * heads.k * heads.v
+
+
+@multiply_adds.register
+def _(module: LinearAttention, x: Size, y: Size) -> int:
+    """The same with one column more, by whose answer the others are divided."""
+    heads = module.heads
+    return 2 * x[0] * math.prod(grid_of(module, x)) * heads.h * heads.k * (heads.v + 1)
+
+
+@multiply_adds.register
+def _(module: ProjectedAttention, x: Size, y: Size) -> int:
+    """Keys and values are projected, then attended to."""
+    heads, rank = module.heads, module.of_keys.weight.shape[0]
+    return 2 * x[0] * math.prod(grid_of(module, x)) * rank * heads.h * (heads.k + heads.v)

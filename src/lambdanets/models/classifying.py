@@ -1,0 +1,48 @@
+"""What every network for images has behind its features, named as timm names it."""
+
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+N = TypeVar("N")
+
+
+class Classifying(nn.Module):
+    """A head that can be replaced. A subclass has `config`, `num_features`, `forward_features` and `forward_head`."""
+
+    config: Any
+    num_features: int
+
+    def forward_features(self, x: Float[Tensor, "b c i j"]) -> Float[Tensor, "b ..."]:
+        raise NotImplementedError
+
+    def forward_head(self, x: Float[Tensor, "b ..."], pre_logits: bool = False) -> Float[Tensor, "b _"]:
+        """Classes of pooled features, or these themselves."""
+        raise NotImplementedError
+
+    def forward(self, x: Float[Tensor, "b c i j"]) -> Float[Tensor, "b _"]:
+        return self.forward_head(self.forward_features(x))
+
+    @property
+    def num_classes(self) -> int:
+        classes: int = self.config.num_classes
+        return classes
+
+    def get_classifier(self) -> nn.Module:
+        return self.classifier
+
+    def reset_classifier(self, num_classes: int) -> None:
+        """A new head for so many classes; none for 0."""
+        self.config = replace(self.config, num_classes=num_classes)
+        like = next(self.parameters())
+        head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
+        self.classifier = head.to(like.device, like.dtype).train(self.training)
+
+    @classmethod
+    def on_meta(cls: type[N], config: Any, **options: Any) -> N:
+        """The network without memory: what it would have, not what it holds."""
+        with torch.device("meta"):
+            return cls(config, **options)  # type: ignore[call-arg]  # as a subclass has it

@@ -1,0 +1,125 @@
+"""The Transformers of torch.nn as ours, with the same weights and the same outputs.
+
+Ours have their batch first whatever `batch_first` says, and masks that are True where a token may be used.
+"""
+
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from lambdanets.models.transformer import (
+    Activation,
+    Block,
+    DecoderBlock,
+    EncoderBlock,
+    EncoderDecoder,
+    Stack,
+    Transformer,
+    TransformerDecoder,
+)
+
+TheirLayer = nn.TransformerEncoderLayer | nn.TransformerDecoderLayer
+TheirStack = nn.TransformerEncoder | nn.TransformerDecoder
+
+# What a part is called there and here.
+SHARED = {
+    "self_attn": "mix.layer",
+    "norm1": "mix.norm",
+    "linear1": "feed.layer.expand",
+    "linear2": "feed.layer.reduce",
+}
+IN_ENCODERS = {**SHARED, "norm2": "feed.norm"}
+IN_DECODERS = {**SHARED, "multihead_attn": "cross.layer", "norm2": "cross.norm", "norm3": "feed.norm"}
+
+
+def from_torch(theirs: nn.Module, *, causal: bool = False) -> nn.Module:
+    """A copy of a Transformer, of its encoder or decoder, or of one of their layers.
+
+    Args:
+        theirs: becomes an `EncoderDecoder`, a `Transformer` or `TransformerDecoder`, an `EncoderBlock` or
+            `DecoderBlock`.
+        causal: ours need not be told which tokens come later; of an encoder with a decoder, the decoder.
+
+    >>> theirs = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(32, 4, batch_first=True), 2).eval()
+    >>> ours, x = from_torch(theirs), torch.randn(2, 7, 32)
+    >>> torch.testing.assert_close(ours(x), theirs(x))
+    """
+    if isinstance(theirs, TheirLayer):
+        return block_from(theirs, causal).train(theirs.training)
+    if isinstance(theirs, TheirStack):
+        return stack_from(theirs, causal).train(theirs.training)
+    if isinstance(theirs, nn.Transformer):
+        with torch.device("meta"):
+            both = EncoderDecoder(theirs.d_model, 1)
+        both.encoder, both.decoder = stack_from(theirs.encoder, False), stack_from(theirs.decoder, causal)  # type: ignore[assignment]
+        return both.train(theirs.training)
+    raise ValueError(f"from_torch: theirs must be a Transformer of torch.nn, got {type(theirs).__name__}")
+
+
+def block_from(theirs: TheirLayer, causal: bool) -> Block:
+    block = EncoderBlock if isinstance(theirs, nn.TransformerEncoderLayer) else DecoderBlock
+    with torch.device("meta"):
+        ours = block(**options_of(theirs, causal))
+    ours.load_state_dict(dict(weights_of(theirs)), assign=True)
+    return ours
+
+
+def stack_from(theirs: TheirStack, causal: bool) -> Stack:
+    layers: list[TheirLayer] = list(theirs.layers)
+    stack = Transformer if isinstance(theirs, nn.TransformerEncoder) else TransformerDecoder
+    with torch.device("meta"):
+        ours = stack(depth=1, final_norm=False, **options_of(layers[0], causal))
+    ours.blocks = nn.ModuleList(block_from(layer, causal) for layer in layers)
+    if theirs.norm is not None:
+        ours.norm = deepcopy(theirs.norm)
+    return ours
+
+
+def options_of(theirs: TheirLayer, causal: bool) -> dict[str, Any]:
+    """What makes a block or stack of ours like a layer of theirs."""
+    attention, is_encoder = theirs.self_attn, isinstance(theirs, nn.TransformerEncoderLayer)
+    mixer_options = {"h": attention.num_heads, "bias": attention.in_proj_bias is not None}
+    return {
+        "d": attention.embed_dim,
+        "hidden": theirs.linear1.out_features,
+        "norm_first": theirs.norm_first,
+        "activation": activation_of(theirs),
+        "dropout": theirs.dropout.p,
+        "eps": theirs.norm1.eps,
+        "bias": theirs.linear1.bias is not None,
+        "mixer_options": {**mixer_options, "causal": causal} if is_encoder else mixer_options,
+        **({} if is_encoder else {"causal": causal}),
+    }
+
+
+def activation_of(theirs: TheirLayer) -> Activation:
+    given: Any = theirs.activation
+    if given is F.relu or isinstance(given, nn.ReLU):
+        return "relu"
+    if given is F.gelu or (isinstance(given, nn.GELU) and given.approximate == "none"):
+        return "gelu"
+    raise ValueError(f"from_torch: activation must be relu or gelu, got activation={given}")
+
+
+def weights_of(theirs: TheirLayer) -> Iterator[tuple[str, Tensor]]:
+    names = IN_ENCODERS if isinstance(theirs, nn.TransformerEncoderLayer) else IN_DECODERS
+    for theirs_name, ours_name in names.items():
+        for name, tensor in copied(theirs.get_submodule(theirs_name)).items():
+            if name.startswith("in_proj_"):
+                yield from split_heads(f"{ours_name}.heads", name.removeprefix("in_proj_"), tensor)
+            else:
+                yield f"{ours_name}.{name.replace('out_proj', 'heads.out')}", tensor
+
+
+def split_heads(prefix: str, name: str, together: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Weights or biases of queries, keys and values that are one tensor."""
+    for part, tensor in zip(("query", "key", "value"), together.chunk(3), strict=True):
+        yield f"{prefix}.{part}.{name}", tensor.clone()
+
+
+def copied(module: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in module.state_dict().items()}

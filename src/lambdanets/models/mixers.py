@@ -1,0 +1,66 @@
+"""What lets the tokens of a Transformer read each other: any layer of the family, by name or made by a callable.
+
+A mixer is called `mixer(x, context=None, mask=None)` on tokens (b, n, d), context and mask by name.
+"""
+
+from collections.abc import Callable, Mapping
+from inspect import signature
+from typing import Any
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from lambdanets.nn.registry import Face, create_layer, layer_class
+
+# A name that `create_layer` knows, or what makes a layer from its width d and options.
+Mixer = str | Callable[..., nn.Module]
+
+# What layers are told that know it. Behind a mixer comes a sum and no convolution or norm: heads have to be joined
+# here, and tables have to start small.
+IN_BLOCKS: Mapping[str, Any] = {"project_out": True, "table_std": 0.02}
+
+
+class OnGrid(nn.Module):
+    """A layer on maps (b, d, *grid) for tokens that stand on a grid, (b, *grid, d)."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(
+        self,
+        x: Float[Tensor, "b *grid d"],
+        context: Float[Tensor, "b *other e"] | None = None,
+        *,
+        mask: Bool[Tensor, "..."] | None = None,
+    ) -> Float[Tensor, "b *grid d"]:
+        given = {} if context is None else {"context": context.movedim(-1, 1)}
+        if mask is not None:
+            given["mask"] = mask
+        y: Tensor = self.layer(x.movedim(-1, 1), **given)
+        return y.movedim(1, -1)
+
+
+def make_mixer(
+    mixer: Mixer,
+    d: int,
+    options: Mapping[str, Any] | None = None,
+    *,
+    face: Face = "tokens",
+    facts: Mapping[str, Any] | None = None,
+) -> nn.Module:
+    """A layer of d channels in and out.
+
+    Args:
+        mixer: a name, or a callable that is given d and the options.
+        options: of the layer.
+        face: "maps" for a layer that sees the axes of a grid; the mixer then takes tokens (b, *grid, d).
+        facts: further options for those of the named layers that know them.
+    """
+    options = options or {}
+    if not isinstance(mixer, str):
+        return mixer(d, **options)
+    known = signature(layer_class(mixer, face)).parameters
+    told = {name: value for name, value in {**IN_BLOCKS, **(facts or {})}.items() if name in known}
+    layer = create_layer(mixer, d, face=face, **{**told, **options})
+    return layer if face == "tokens" else OnGrid(layer)

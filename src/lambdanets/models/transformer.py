@@ -1,0 +1,323 @@
+"""Transformers whose tokens read each other through any layer of the family.
+
+    pre-norm     x + f(norm(x)), and one more norm behind the last block
+    post-norm    norm(x + f(x))
+
+f is a mixer or the feed-forward network of a position, W_2 act(W_1 x). Tokens are (b, n, d); with mixers that see a
+grid they are (b, *grid, d). A mask is True where a token may be used: (b, n) says which tokens are there, a mask of
+pairs broadcasts to (b, n, m) and has three axes.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from lambdanets.models.blocks import DropPath
+from lambdanets.models.mixers import Mixer, make_mixer
+from lambdanets.nn.arguments import one_of, positive
+from lambdanets.nn.projections import Dense
+from lambdanets.nn.registry import Face
+
+Activation = Literal["gelu", "relu"]
+Mask = Bool[Tensor, "b _"] | Bool[Tensor, "#b _ _"]
+Options = Mapping[str, Any]
+
+
+def of_pairs(mask: Mask | None) -> Bool[Tensor, "_ _ _"] | None:
+    """A mask of tokens as one of pairs that is the same for every query."""
+    return mask[:, None] if mask is not None and mask.ndim == 2 else mask
+
+
+class FeedForward(nn.Module):
+    """W_2 act(W_1 x), for every position by itself."""
+
+    def __init__(self, d: int, hidden: int, *, activation: Activation, dropout: float, bias: bool) -> None:
+        super().__init__()
+        self.expand = Dense(d, hidden, bias)
+        self.activation = nn.GELU() if activation == "gelu" else nn.ReLU()
+        self.dropout = nn.Dropout(dropout)
+        self.reduce = Dense(hidden, d, bias)
+
+    def forward(self, x: Float[Tensor, "b *n d"]) -> Float[Tensor, "b *n d"]:
+        y: Tensor = self.reduce(self.dropout(self.activation(self.expand(x))))
+        return y
+
+
+class Residual(nn.Module):
+    """What a layer says is added to what it was asked about; `forward` hands its further arguments on."""
+
+    def __init__(
+        self, d: int, layer: nn.Module, *, norm_first: bool, dropout: float, drop_path: float, eps: float, bias: bool
+    ) -> None:
+        super().__init__()
+        self.norm_first = norm_first
+        self.norm = nn.LayerNorm(d, eps=eps, bias=bias)
+        self.layer = layer
+        self.dropout = nn.Dropout(dropout)
+        self.drop_path = DropPath(drop_path)
+
+    def forward(self, x: Float[Tensor, "b *n d"], **given: Tensor | None) -> Float[Tensor, "b *n d"]:
+        asked = self.norm(x) if self.norm_first else x
+        answer = self.layer(asked, **{name: value for name, value in given.items() if value is not None})
+        y: Tensor = x + self.drop_path(self.dropout(answer))
+        return y if self.norm_first else self.norm(y)
+
+
+class Block(nn.Module):
+    """What the blocks of encoders and decoders share: mixers, and behind them a feed-forward network.
+
+    Args:
+        d: channels of a token.
+        hidden: channels inside the feed-forward network; 4 d by default.
+        norm_first: pre-norm, or else post-norm.
+        activation: of the feed-forward network, "gelu" or "relu".
+        dropout: inside the feed-forward network and of everything that is added.
+        drop_path: probability that an addition is left out, for a whole example.
+        eps: of the norms.
+        bias: an offset in norms and the feed-forward network; that of mixers is among their options.
+    """
+
+    mix: Residual
+    feed: Residual
+
+    def __init__(
+        self,
+        d: int,
+        mixers: Mapping[str, nn.Module],
+        *,
+        hidden: int | None = None,
+        norm_first: bool = True,
+        activation: Activation = "gelu",
+        dropout: float = 0.0,
+        drop_path: float = 0.0,
+        eps: float = 1e-5,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        owner = type(self).__name__
+        hidden = 4 * d if hidden is None else hidden
+        positive(owner, d=d, hidden=hidden)
+        one_of(owner, activation=(activation, get_args(Activation)))
+        for name, rate in {"dropout": dropout, "drop_path": drop_path}.items():
+            if not 0 <= rate < 1:
+                raise ValueError(f"{owner}: {name} must be at least 0 and below 1, got {name}={rate}")
+        feed = FeedForward(d, hidden, activation=activation, dropout=dropout, bias=bias)
+        for name, layer in {**mixers, "feed": feed}.items():
+            residual = Residual(
+                d, layer, norm_first=norm_first, dropout=dropout, drop_path=drop_path, eps=eps, bias=bias
+            )
+            self.add_module(name, residual)
+
+
+class EncoderBlock(Block):
+    """Tokens read each other, then each thinks for itself.
+
+    Args:
+        mixer, mixer_options, face, facts: see `lambdanets.models.mixers.make_mixer`.
+        style: see `Block`.
+
+    >>> EncoderBlock(32, mixer="lambda", mixer_options={"scope": 7})(torch.randn(2, 50, 32)).shape
+    torch.Size([2, 50, 32])
+    """
+
+    def __init__(
+        self,
+        d: int,
+        *,
+        mixer: Mixer = "attention",
+        mixer_options: Options | None = None,
+        face: Face = "tokens",
+        facts: Options | None = None,
+        **style: Any,
+    ) -> None:
+        super().__init__(d, {"mix": make_mixer(mixer, d, mixer_options, face=face, facts=facts)}, **style)
+
+    def forward(self, x: Float[Tensor, "b *n d"], mask: Mask | None = None) -> Float[Tensor, "b *n d"]:
+        y: Tensor = self.feed(self.mix(x, mask=of_pairs(mask)))
+        return y
+
+
+class DecoderBlock(Block):
+    """Tokens read each other, then a context, then each thinks for itself.
+
+    Queries come from the decoder, keys and values of `cross` from the context, which is what an encoder says.
+
+    Args:
+        mixer, mixer_options: see `lambdanets.models.mixers.make_mixer`.
+        cross, cross_options: of the mixer that reads the context; `mixer` and its options by default.
+        causal: a token reads those up to itself. The option `causal=True` then goes to the mixer, by name or callable.
+        style: see `Block`.
+
+    >>> DecoderBlock(32, cross="lambda", cross_options={"terms": "content"})(
+    ...     torch.randn(2, 50, 32), torch.randn(2, 7, 32)).shape
+    torch.Size([2, 50, 32])
+    """
+
+    cross: Residual
+
+    def __init__(
+        self,
+        d: int,
+        *,
+        mixer: Mixer = "attention",
+        mixer_options: Options | None = None,
+        cross: Mixer | None = None,
+        cross_options: Options | None = None,
+        causal: bool = True,
+        **style: Any,
+    ) -> None:
+        own = {name: value for name, value in (mixer_options or {}).items() if name != "causal"}
+        if cross_options is None:
+            cross_options = own if cross is None else {}
+        # Statistics of a batch would tell a query of those that come after it.
+        facts = {"norm": "rms"} if causal else {}
+        mixers = {
+            "mix": make_mixer(mixer, d, {**own, "causal": True} if causal else own),
+            "cross": make_mixer(mixer if cross is None else cross, d, cross_options, facts=facts),
+        }
+        super().__init__(d, mixers, **style)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b n d"],
+        context: Float[Tensor, "b m e"],
+        mask: Mask | None = None,
+        context_mask: Mask | None = None,
+    ) -> Float[Tensor, "b n d"]:
+        x = self.cross(self.mix(x, mask=of_pairs(mask)), context=context, mask=of_pairs(context_mask))
+        y: Tensor = self.feed(x)
+        return y
+
+
+class Stack(nn.Module):
+    """Blocks behind each other. With a norm behind the last, by default if the blocks begin with theirs."""
+
+    def __init__(
+        self,
+        block: type[Block],
+        d: int,
+        depth: int,
+        *,
+        drop_path: float = 0.0,
+        final_norm: bool | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        positive(type(self).__name__, depth=depth)
+        self.d = d
+        self.blocks = nn.ModuleList(
+            block(d, drop_path=drop_path * n / max(depth - 1, 1), **options) for n in range(depth)
+        )
+        if final_norm is None:
+            final_norm = options.get("norm_first", True)
+        eps, bias = options.get("eps", 1e-5), options.get("bias", True)
+        self.norm: nn.Module = nn.LayerNorm(d, eps=eps, bias=bias) if final_norm else nn.Identity()
+        self.checkpointing = False
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """Keep only the inputs of blocks while training, and compute the rest again in the backward pass."""
+        self.checkpointing = enable
+
+    def run(self, x: Float[Tensor, "b *n d"], *given: Tensor | None) -> Float[Tensor, "b *n d"]:
+        for block in self.blocks:
+            if self.checkpointing and self.training:
+                x = checkpoint(block, x, *given, use_reentrant=False)
+            else:
+                x = block(x, *given)
+        y: Tensor = self.norm(x)
+        return y
+
+
+class Transformer(Stack):
+    """A Transformer encoder; with `mixer_options={"causal": True}` what is called a decoder without a context.
+
+    Args:
+        d: channels of a token.
+        depth: number of blocks.
+        drop_path: of the last block; it grows with depth.
+        final_norm: a norm behind the last block; by default with pre-norm.
+        options: of `EncoderBlock`, such as mixer, mixer_options, hidden, norm_first, activation, dropout.
+
+    >>> Transformer(32, 3, mixer_options={"h": 8})(torch.randn(2, 50, 32)).shape
+    torch.Size([2, 50, 32])
+    """
+
+    def __init__(self, d: int, depth: int, **options: Any) -> None:
+        super().__init__(EncoderBlock, d, depth, **options)
+
+    def forward(self, x: Float[Tensor, "b *n d"], mask: Mask | None = None) -> Float[Tensor, "b *n d"]:
+        return self.run(x, mask)
+
+
+class TransformerDecoder(Stack):
+    """A Transformer decoder, causal unless told otherwise.
+
+    Args:
+        d, depth, drop_path, final_norm: see `Transformer`.
+        options: of `DecoderBlock`, such as mixer, mixer_options, cross, cross_options, causal, hidden, norm_first.
+
+    >>> TransformerDecoder(32, 3)(torch.randn(2, 50, 32), torch.randn(2, 7, 32)).shape
+    torch.Size([2, 50, 32])
+    """
+
+    def __init__(self, d: int, depth: int, **options: Any) -> None:
+        super().__init__(DecoderBlock, d, depth, **options)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b n d"],
+        context: Float[Tensor, "b m e"],
+        mask: Mask | None = None,
+        context_mask: Mask | None = None,
+    ) -> Float[Tensor, "b n d"]:
+        return self.run(x, context, mask, context_mask)
+
+
+class EncoderDecoder(nn.Module):
+    """A Transformer decoder that reads what an encoder says of the source.
+
+    Args:
+        depth: blocks of the encoder, and of the decoder unless `decoder_depth` says otherwise.
+        cross, cross_options, causal: of the decoder, see `DecoderBlock`.
+        options: of both, see `Transformer`.
+
+    >>> EncoderDecoder(32, 2)(torch.randn(2, 7, 32), torch.randn(2, 5, 32)).shape
+    torch.Size([2, 5, 32])
+    """
+
+    def __init__(
+        self,
+        d: int,
+        depth: int,
+        decoder_depth: int | None = None,
+        *,
+        cross: Mixer | None = None,
+        cross_options: Options | None = None,
+        causal: bool = True,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.encoder = Transformer(d, depth, **options)
+        self.decoder = TransformerDecoder(
+            d,
+            depth if decoder_depth is None else decoder_depth,
+            cross=cross,
+            cross_options=cross_options,
+            causal=causal,
+            **options,
+        )
+
+    def forward(
+        self,
+        source: Float[Tensor, "b m d"],
+        target: Float[Tensor, "b n d"],
+        source_mask: Bool[Tensor, "b m"] | None = None,
+        target_mask: Mask | None = None,
+    ) -> Float[Tensor, "b n d"]:
+        """`source_mask` says which tokens of the source are there, for the encoder and for the decoder."""
+        context = self.encoder(source, source_mask)
+        y: Tensor = self.decoder(target, context, target_mask, source_mask)
+        return y

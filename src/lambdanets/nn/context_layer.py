@@ -1,0 +1,69 @@
+"""What every layer of the family does around its own idea: faces, context, masks."""
+
+import math
+from typing import ClassVar
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from lambdanets.nn.arguments import positive
+from lambdanets.nn.faces import OnMaps
+from lambdanets.ops.masks import Allowed, drop_unusable, read_mask
+
+
+class ContextLayer(nn.Module, OnMaps):
+    """A layer that lets every position of `x` read a context; a subclass says how in `mix`.
+
+    It stands on maps of `dims` axes; with `OnTokens` before it among the bases of a class, on tokens. What a layer
+    cannot do it declares, and `forward` refuses.
+    """
+
+    reads_context: ClassVar[bool] = True  # another than its own input
+    reads_mask: ClassVar[bool] = True
+
+    def __init__(self, d_in: int, d_out: int | None = None, d_context: int | None = None) -> None:
+        super().__init__()
+        self.d_in = d_in
+        self.d_out = d_in if d_out is None else d_out
+        self.d_context = d_in if d_context is None else d_context
+        positive(type(self).__name__, d_in=self.d_in, d_out=self.d_out, d_context=self.d_context)
+
+    def mix(
+        self, x: Float[Tensor, "b *grid d"], context: Float[Tensor, "b *other e"], allowed: Allowed
+    ) -> Float[Tensor, "b *grid o"]:
+        """The layer itself, channels behind; if no other was given, `context` is `x` too."""
+        raise NotImplementedError
+
+    def forward(
+        self,
+        x: Float[Tensor, "b ..."],
+        context: Float[Tensor, "b ..."] | None = None,
+        *,
+        mask: Bool[Tensor, "..."] | None = None,
+    ) -> Float[Tensor, "b ..."]:
+        """Let every position of `x` read the context.
+
+        Args:
+            x: the input, and the context too unless another is given.
+            context: where keys and values come from.
+            mask: which context positions a query may use, True = may use, broadcastable to (b, n, m).
+        """
+        owner = type(self).__name__
+        if context is not None and not self.reads_context:
+            raise ValueError(f"{owner}: reads its own input only, got a context of shape {tuple(context.shape)}")
+        if mask is not None and not self.reads_mask:
+            raise ValueError(f"{owner}: cannot leave positions out, got a mask of shape {tuple(mask.shape)}")
+        queries = self._channels_last("x", x, self.d_in)
+        source = queries if context is None else self._channels_last("context", context, self.d_context)
+        if source.shape[0] != queries.shape[0]:
+            raise ValueError(
+                f"{owner}: x and context must have the same batch, got b={queries.shape[0]} and {source.shape[0]}"
+            )
+        grid = source.shape[1:-1]
+        allowed = read_mask(mask, queries.shape[0], math.prod(queries.shape[1:-1]), math.prod(grid))
+        usable = allowed.usable()
+        if usable is not None:
+            if context is None:  # its own query is still answered, but what is not finite must not reach the weights
+                queries = queries.masked_fill(~usable.unflatten(1, grid)[..., None] & ~queries.isfinite(), 0.0)
+            source = drop_unusable(source.flatten(1, -2), usable).unflatten(1, grid)
+        return self._layout(self.mix(queries, source, allowed), like=x)

@@ -1,0 +1,73 @@
+"""How much attention each context position gets: softly, or all of it for one.
+
+    soft    a = softargmax(s) = exp(beta s) / sum exp(beta s)       a >= 0, sums to 1
+    hard    a = one-hot at the largest score                        the limit of soft attention for beta -> infinity
+
+Both are maps over the last axis, and both give zeros where a mask leaves nothing to attend to.
+"""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from lambdanets.ops.precision import in_full_precision
+
+Estimator = Literal["straight_through", "sampled"]
+
+
+@in_full_precision
+def softargmax(
+    scores: Float[Tensor, "*b m"], beta: float = 1.0, mask: Bool[Tensor, "..."] | None = None
+) -> Float[Tensor, "*b m"]:
+    """The softmax of `beta` times the scores, over the positions that the mask leaves.
+
+    `beta` is an inverse temperature: 0 attends to all positions alike, infinity to the largest score.
+
+    >>> softargmax(torch.tensor([[0.0, 0.0], [3.0, 5.0]]), mask=torch.tensor([[True, True], [False, False]]))
+    tensor([[0.5000, 0.5000],
+            [0.0000, 0.0000]])
+    """
+    if beta == float("inf"):
+        return hardargmax(scores, mask)
+    scores = beta * scores
+    if mask is None:
+        return scores.softmax(-1)
+    # A row of nothing but -inf would be NaN, in the gradient too, so it is never made.
+    return scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(-1).masked_fill(~mask, 0.0)
+
+
+def hardargmax(scores: Float[Tensor, "*b m"], mask: Bool[Tensor, "..."] | None = None) -> Float[Tensor, "*b m"]:
+    """One-hot at the largest score that the mask leaves, the first of equals; it has no gradient.
+
+    >>> hardargmax(torch.tensor([1.0, 5.0, 5.0]))
+    tensor([0., 1., 0.])
+    """
+    if scores.shape[-1] == 0:
+        return torch.zeros_like(scores)
+    masked = scores if mask is None else scores.masked_fill(~mask, -torch.inf)
+    chosen = torch.zeros_like(scores).scatter(-1, masked.argmax(-1, keepdim=True), 1.0)
+    return chosen if mask is None else chosen.masked_fill(~mask, 0.0)
+
+
+def hard_attention_map(
+    scores: Float[Tensor, "*b m"],
+    *,
+    estimator: Estimator = "straight_through",
+    beta: float = 1.0,
+    mask: Bool[Tensor, "..."] | None = None,
+    generator: torch.Generator | None = None,
+) -> Float[Tensor, "*b m"]:
+    """A one-hot map that can be trained: its gradient is that of `softargmax(scores, beta)`.
+
+    Args:
+        estimator: "straight_through" chooses the largest score. "sampled" chooses position m with the probability that
+            the soft map gives it (Gumbel noise on the scores), and takes the gradient at the same noise.
+        generator: where the noise comes from.
+    """
+    if estimator == "sampled":
+        noise = torch.empty_like(scores).exponential_(generator=generator).log().neg()
+        scores = scores + noise / beta
+    soft = softargmax(scores, beta, mask)
+    return hardargmax(scores.detach(), mask) - soft.detach() + soft
