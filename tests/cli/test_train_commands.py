@@ -1,6 +1,9 @@
 """lambdanets train, eval, predict, runs, as they are typed."""
 
 import json
+import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -15,6 +18,7 @@ from tiny import TINY
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
+    torch.set_num_threads(1)  # as every test has it, which begins later
     folder = tmp_path_factory.mktemp("runs")
     main(["train", "digits", "--runs", str(folder), "--name", "one", *TINY])
     return folder
@@ -30,7 +34,8 @@ def digit(tmp_path):
 def test_a_run_leaves_everything(runs):
     names = {path.name for path in (runs / "one").iterdir()}
     pictures = {"curves.png", "confusion.png", "mistakes.png"}
-    assert names == pictures | {"config.yaml", "run.json", "metrics.csv", "checkpoints", "model", "tensorboard"}
+    others = {"config.yaml", "run.json", "metrics.csv", "checkpoints", "model", "tensorboard", ".lock"}
+    assert names == pictures | others
     for name in pictures:
         with Image.open(runs / "one" / name) as picture:
             assert min(picture.size) > 100
@@ -126,3 +131,78 @@ def test_a_name_is_taken_once(runs, capsys):
         main(["train", "digits", "--runs", str(runs), "--name", "one", *TINY])
     assert end.value.code == 2
     assert "is a run already" in capsys.readouterr().err
+
+
+def refused(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(list(arguments))
+    return int(end.value.code)
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ("model.width=8", "goes on as it began, so model.width cannot change"),
+        ("optim.lr=9", "goes on as it began, so optim.lr cannot change"),
+        ("seed=5", "goes on as it began, so seed cannot change"),
+        ("cifar10", "--resume goes on with the recipe of the run, got cifar10 too"),
+    ],
+)
+def test_a_run_that_goes_on_stays_what_it_is(runs, change, complaint, capsys):
+    before = contents(runs / "one")
+    assert refused("train", change, "--resume", "one", "--runs", str(runs)) == 2
+    assert complaint in capsys.readouterr().err
+    assert contents(runs / "one") == before
+
+
+def test_one_process_at_a_time_trains_in_a_folder(runs, capsys):
+    program = (
+        "import sys, time; from pathlib import Path; from lambdanets.train.folder import RunFolder, claimed\n"
+        "with claimed(RunFolder(Path(sys.argv[1]))): print('mine', flush=True); time.sleep(60)"
+    )
+    other = subprocess.Popen([sys.executable, "-c", program, str(runs / "one")], stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout.readline() == "mine\n"
+        before = contents(runs / "one")
+        assert refused("train", "--resume", "one", "--runs", str(runs)) == 2
+        assert "is being trained by another process" in capsys.readouterr().err
+        assert contents(runs / "one") == before
+    finally:
+        other.kill()
+        other.wait()
+    main(["train", "--resume", "one", "--runs", str(runs)])  # a process that was killed keeps nothing
+
+
+def test_only_data_can_be_changed_for_an_evaluation(runs, capsys):
+    assert refused("eval", "one", "--runs", str(runs), "model.width=99", "optim.lr=7") == 2
+    assert "only data. can be changed for an evaluation, got model.width=99, optim.lr=7" in capsys.readouterr().err
+
+
+def test_names_with_brackets_and_patterns_that_fit_folders(runs, digit, capsys):
+    odd = digit.with_name("[bold]x") / "["
+    odd.mkdir(parents=True)
+    shutil.copy(digit, odd / "y].png")  # [/y] would close what nobody opened
+    main(["predict", "one", str(odd), f"{digit.parent}/*", "--runs", str(runs)])
+    shown = capsys.readouterr().out
+    assert str(odd / "y].png") in shown
+    assert str(digit) in shown
+
+
+def test_a_run_without_steps_is_refused(tmp_path, capsys):
+    assert refused("train", "digits", "--runs", str(tmp_path), *TINY, "trainer.limit_train_batches=0") == 2
+    assert "there is no step to train: 4 batches in an epoch, trainer.limit_train_batches=0" in capsys.readouterr().err
+
+
+def test_what_an_unfinished_run_has_done_is_shown(runs, tmp_path, capsys):
+    shutil.copytree(runs / "one", tmp_path / "half")
+    description = json.loads((tmp_path / "half" / "run.json").read_text())
+    stopped = {**description, "finished": None, "accuracy": None, "epochs": 0, "seconds": 0.0}
+    (tmp_path / "half" / "run.json").write_text(json.dumps(stopped))
+    main(["runs", "--runs", str(tmp_path), "--json"])
+    figures = json.loads(capsys.readouterr().out)
+    assert (figures["state"], figures["epochs"]) == ("unfinished", 2)
+    assert figures["accuracy"] == pytest.approx(description["accuracy"], abs=1e-6)

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 from lambdanets.cli.parser import Subparsers, add_command, check_writable, write
@@ -21,7 +22,9 @@ def run(options: argparse.Namespace) -> None:
         from lambdanets.train.evaluate import evaluate_run
 
         folder = run_from(options)
-        evaluation = evaluate_run(folder, options.settings)
+        evaluation = evaluate_run(
+            folder, options.settings, lambda complaint: print(f"not used: {complaint}", file=sys.stderr)
+        )
     if options.json is not None:
         write(options.json, f"{json.dumps(evaluation.figures(), indent=2)}\n")
     print(f"{folder.path}: {evaluation}")

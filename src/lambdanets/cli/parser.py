@@ -106,4 +106,5 @@ def from_extra(extra: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         package = (error.name or "a package").partition(".")[0]
-        raise UserError(f"{package} is not installed: pip install 'lambdanets[{extra}]'", code=1) from error
+        wanted = "stream" if package in ("datasets", "webdataset") else extra
+        raise UserError(f"{package} is not installed: pip install 'lambdanets[{wanted}]'", code=1) from error

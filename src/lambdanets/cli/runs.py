@@ -22,8 +22,8 @@ def run(options: argparse.Namespace) -> None:
         shown = table("", "run", "model", "data", "parameters", "epochs", "accuracy, %", "images/s", "minutes", "state")
         for one in all_runs(options.runs):
             try:
-                found = one.description()
-            except RunError as error:
+                found = one.progress()
+            except (RunError, OSError, ValueError, KeyError) as error:
                 shown.add_row(one.path.name, *["-"] * 7, str(error))
                 continue
             accuracy = None if found.accuracy is None else 100 * found.accuracy

@@ -16,7 +16,7 @@ def wide_console() -> Console:
 
     A file or a pipe has no width.
     """
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)  # names that others chose may have brackets
     console.width = max(console.width, NARROWEST) if console.is_terminal else UNLIMITED
     return console
 

@@ -25,7 +25,6 @@ def add_parser(commands: Subparsers) -> None:
     parser.add_argument(
         "recipe",
         nargs="?",
-        default="digits",
         metavar="RECIPE",
         help="digits, fashion-mnist, cifar10, imagenet-90, imagenet-350, or a file .yaml such as config.yaml of a run",
     )
@@ -53,9 +52,12 @@ def run(options: argparse.Namespace) -> None:
         from lambdanets.train.run import train
 
         changes = list(options.settings)
-        if "=" in options.recipe:  # no recipe, only changes
+        if options.recipe is not None and "=" in options.recipe:  # no recipe, only changes
             changes.insert(0, options.recipe)
-            options.recipe = "digits"
+            options.recipe = None
+        if options.resume and options.recipe is not None:
+            raise UserError(f"--resume goes on with the recipe of the run, got {options.recipe} too")
+        options.recipe = options.recipe or "digits"
         for option, key in (("devices", "devices"), ("nodes", "num_nodes")):
             if getattr(options, option) is not None:
                 changes.append(f"trainer.{key}={getattr(options, option)}")
@@ -108,5 +110,9 @@ def tell(result: "Result", folder: "RunFolder") -> None:
         f"{description.waiting_share:.1%} of the time waiting for data"
     )
     print(evaluation)
+    skipped = folder.path / "skipped.csv"
+    if skipped.is_file():
+        names_of_skipped = {line.partition(",")[0] for line in skipped.read_text().splitlines()}
+        print(f"{len(names_of_skipped)} images could not be read; {skipped} names each")
     names = ("curves.png", "confusion.png", "mistakes.png", "metrics.csv", "config.yaml", "model", "tensorboard")
     print(f"in {folder.path}: {', '.join(names)}")

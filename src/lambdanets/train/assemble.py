@@ -52,10 +52,16 @@ def make_classifier(config: RunConfig, data: Opened) -> Classifier:
     if config.model.compile:
         model.compile()
     mixes = config.data.mixup or config.data.cutmix
+    steps = planned_steps(batches, config.data.batch_size, config.trainer, config.optim)
+    if steps.run < 1:
+        raise ConfigError(
+            f"there is no step to train: {batches} batches in an epoch, "
+            f"trainer.limit_train_batches={config.trainer.limit_train_batches}"
+        )
     return Classifier(
         model,
         config.optim,
-        planned_steps(batches, config.data.batch_size, config.trainer, config.optim),
+        steps,
         classes=classes,
         prepare=make_prepare(config),
         mixing=Mixing(classes, config.data.mixup, config.data.cutmix) if mixes else None,
@@ -67,6 +73,11 @@ def make_prepare(config: RunConfig) -> Prepare:
     assert config.data.std is not None
     memory_format = torch.channels_last if config.model.channels_last else torch.contiguous_format
     return Prepare(config.data.mean, config.data.std, memory_format)
+
+
+def fastest_device() -> torch.device:
+    """Where a network that was trained answers."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 class RunData(LightningDataModule):

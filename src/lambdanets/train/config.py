@@ -107,6 +107,12 @@ class RunConfig:
     optim: OptimConfig = field(default_factory=OptimConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**32:
+            raise ConfigError(f"seed must be at least 0 and below 2^32, got {self.seed}")
+        if not self.checkpoint_seconds >= 0:
+            raise ConfigError(f"checkpoint_seconds must be at least 0, got {self.checkpoint_seconds}")
+
 
 SECTIONS = {"model": ModelConfig, "data": DataConfig, "optim": OptimConfig, "trainer": TrainerConfig}
 Tree = Mapping[str, Any]
@@ -127,6 +133,22 @@ def from_tree(tree: Tree) -> RunConfig:
         else:
             values[name] = one_value(name, value, hints_of(RunConfig), "")
     return RunConfig(**values)
+
+
+def changed_keys(old: RunConfig, new: RunConfig) -> list[str]:
+    """The keys in which two configurations differ.
+
+    >>> changed_keys(RunConfig(), RunConfig(seed=1, optim=OptimConfig(lr=1.0)))
+    ['seed', 'optim.lr']
+    """
+    found = []
+    before, after = to_tree(old), to_tree(new)
+    for name, value in after.items():
+        if name in SECTIONS:
+            found += [f"{name}.{key}" for key in {**before[name], **value} if before[name].get(key) != value.get(key)]
+        elif before[name] != value:
+            found.append(name)
+    return found
 
 
 def section(name: str, tree: Tree) -> Any:
@@ -158,11 +180,20 @@ def hints_of(its_class: Any) -> dict[str, Any]:
 
 def one_value(key: str, value: Any, hints: Mapping[str, Any], prefix: str) -> Any:
     if key not in hints:
-        raise ConfigError(f"there is no key {prefix}{key}{nearest(key, hints)}")
+        raise ConfigError(f"there is no key {prefix}{key}{nearest(str(key), hints) or elsewhere(key)}")
     try:
         return read(value, hints[key])
     except TypeError as error:
         raise ConfigError(f"{prefix}{key} {error}") from error
+
+
+def elsewhere(key: str) -> str:
+    """
+    >>> elsewhere("batch_size")
+    '; did you mean data.batch_size?'
+    """
+    sections = [name for name, its_class in SECTIONS.items() if key in hints_of(its_class)]
+    return f"; did you mean {sections[0]}.{key}?" if sections else ""
 
 
 def to_tree(config: RunConfig) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """How a trained network does on images it was not trained with: which it gets wrong, and what it takes them for."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +10,8 @@ from torch.nn.functional import cross_entropy
 
 from lambdanets.data import PADDING, Batch, open_data
 from lambdanets.nn.modes import evaluating
-from lambdanets.train.assemble import make_prepare
+from lambdanets.train.assemble import fastest_device, make_prepare
+from lambdanets.train.config import ConfigError
 from lambdanets.train.folder import RunError, RunFolder
 from lambdanets.train.pictures import Mistake
 from lambdanets.train.resolve import resolve
@@ -93,13 +94,23 @@ def mistakes(
         )
 
 
-def evaluate_run(run: RunFolder, changes: Sequence[str] = ()) -> Evaluation:
-    """A run's network on its own data, or on what changes of its configuration say."""
+def evaluate_run(
+    run: RunFolder, changes: Sequence[str] = (), complain: Callable[[str], object] = lambda _: None
+) -> Evaluation:
+    """A run's network on its own data, or on what changes of its section `data.` say.
+
+    `complain` hears of damaged checkpoints that were passed over.
+    """
+    others = [change for change in changes if not change.startswith("data.")]
+    if others:
+        raise ConfigError(f"only data. can be changed for an evaluation, got {', '.join(others)}")
     config = resolve(run.config_file, changes)
     assert config.data.image_size is not None
-    network, _ = run.network()
+    network, complaints = run.network()
+    for complaint in complaints:
+        complain(complaint)
     data = open_data(config.data)
     if data.classes != run.description().classes:
         raise RunError(f"{run.path} knows the classes {run.description().classes}, the data has {data.classes}")
     loader = data.evaluation_loader(config.data.image_size)
-    return evaluate(nn.Sequential(make_prepare(config), network), loader, data.classes)
+    return evaluate(nn.Sequential(make_prepare(config), network).to(fastest_device()), loader, data.classes)

@@ -1,8 +1,10 @@
 """What a run leaves behind, all in one folder."""
 
+import csv
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from lambdanets.files import write_atomically
@@ -73,6 +75,22 @@ class RunFolder:
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise RunError(f"{self.description_file} is damaged: {error}") from error
 
+    def progress(self) -> Description:
+        """What is known of a run at any moment: of one that is not finished, the epochs that it has written down."""
+        known = self.description()
+        if known.finished is not None or not self.metrics.is_file():
+            return known
+        with self.metrics.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        accuracies = [float(row["val_accuracy"]) for row in rows if row.get("val_accuracy")]
+        return replace(
+            known,
+            epochs=len(rows),
+            accuracy=accuracies[-1] if accuracies else None,
+            seconds=sum(float(row["seconds"]) for row in rows),
+            images_per_second=float(rows[-1]["images_per_second"]) if rows else None,
+        )
+
     def describe(self, description: Description) -> None:
         write_atomically(self.description_file, f"{json.dumps(asdict(description), indent=2)}\n".encode())
 
@@ -80,7 +98,7 @@ class RunFolder:
         """The averaged weights that a finished run has saved, or those of its newest checkpoint, and what was amiss."""
         from lambdanets.models import create_model
 
-        if self.model.is_dir():
+        if self.model.is_dir() and self.description().finished is not None:
             return load_model(self.model), []
         _, state, complaints = checkpoints.newest_intact(self.checkpoints)
         config = self.config()
@@ -89,6 +107,23 @@ class RunFolder:
         weights = {name.removeprefix(prefix): t for name, t in state["state_dict"].items() if name.startswith(prefix)}
         network.load_state_dict(weights)
         return network.eval(), complaints
+
+
+@contextmanager
+def claimed(run: RunFolder) -> Iterator[None]:
+    """No other process trains in the folder meanwhile; a process that ends in any way gives it up."""
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        yield
+        return
+    with (run.path / ".lock").open("w") as file:
+        try:
+            # By process: workers that outlive a killed process for a moment do not keep it.
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RunError(f"{run.path} is being trained by another process; give this run another --name") from error
+        yield
 
 
 def all_runs(root: Path) -> Iterator[RunFolder]:

@@ -10,7 +10,7 @@ from torch import nn
 
 from lambdanets.data import EXTENSIONS, BadImageError, DataError, read_image
 from lambdanets.nn.modes import evaluating
-from lambdanets.train.assemble import make_prepare
+from lambdanets.train.assemble import fastest_device, make_prepare
 from lambdanets.train.folder import RunFolder
 
 AT_ONCE = 16  # images
@@ -31,7 +31,8 @@ class Predictor:
     def __init__(self, run: RunFolder) -> None:
         config, self.classes = run.config(), run.description().classes
         network, self.complaints = run.network()
-        self.network = nn.Sequential(make_prepare(config), network)
+        self.network, self.device = nn.Sequential(make_prepare(config), network), fastest_device()
+        self.network.to(self.device)
         assert config.data.image_size is not None
         self.config, self.size, self.channels = config.data, config.data.image_size, network.config.in_chans
 
@@ -51,7 +52,7 @@ class Predictor:
         answers = {}
         if read:
             with evaluating(self.network):
-                probabilities = self.network(torch.stack(list(read.values()))).softmax(1)
+                probabilities = self.network(torch.stack(list(read.values())).to(self.device)).softmax(1).cpu()
             best = probabilities.topk(min(top, len(self.classes)))
             answers = dict(zip(read, zip(best.values.tolist(), best.indices.tolist(), strict=True), strict=True))
         for path in images:
@@ -70,7 +71,8 @@ def find_images(patterns: Sequence[str]) -> list[Path]:
         if path.is_dir():
             inside = sorted(p for p in path.rglob("*") if p.suffix[1:].lower() in EXTENSIONS and p.is_file())
         else:
-            inside = [path] if path.exists() else sorted(map(Path, glob(pattern, recursive=True)))
+            matching = map(Path, glob(pattern, recursive=True))
+            inside = [path] if path.exists() else sorted(p for p in matching if p.is_file())
         if not inside:
             raise DataError(f"{pattern} is no file, no folder with images, and no pattern that fits any")
         found |= dict.fromkeys(inside)

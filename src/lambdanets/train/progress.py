@@ -62,7 +62,7 @@ class ProgressBar(Callback):
         if "val_accuracy" in row:
             parts.append(f"validation loss {row['val_loss']:.3f}, accuracy {row['val_accuracy']:.2%}")
         parts.append(f"{row['images_per_second']:,.0f} images/s, {row['waiting_share']:.0%} waiting for data")
-        self.console.print("  ".join(parts), highlight=False, soft_wrap=True)
+        self.console.print("  ".join(parts), highlight=False, soft_wrap=True, markup=False)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self.bar.stop()

@@ -1,6 +1,7 @@
 """A run from its configuration to what it leaves in its folder."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,15 +18,19 @@ from lambdanets.files import write_atomically
 from lambdanets.models import create_model
 from lambdanets.train import checkpoints
 from lambdanets.train.assemble import RunData, complete, make_classifier, make_prepare
-from lambdanets.train.config import RunConfig
+from lambdanets.train.config import ConfigError, RunConfig, changed_keys
 from lambdanets.train.evaluate import Evaluation, evaluate
-from lambdanets.train.folder import Description, RunFolder
+from lambdanets.train.folder import Description, RunFolder, claimed
 from lambdanets.train.history import History, Row
 from lambdanets.train.keeper import StoppedError
 from lambdanets.train.pictures import draw_confusion, draw_curves, draw_mistakes
 from lambdanets.train.resolve import as_yaml
 from lambdanets.train.strategies import ended_together, whole
 from lambdanets.train.trainer import make_trainer, own_callbacks, quiet
+
+# What a run that goes on may do differently.
+MAY_CHANGE = ("trainer.", "checkpoint_seconds", "data.root", "data.workers", "data.download")
+PLAIN: dict[str, Any] = {"highlight": False, "soft_wrap": True, "markup": False}  # texts with names that others chose
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,8 @@ def train(
     trainer = make_trainer(config, run, [*own_callbacks(config, run, history, console), *callbacks])
     console.quiet = console.quiet or not trainer.is_global_zero
     trainer.precision_plugin.convert_module(classifier)  # Lightning would, but after a checkpoint has been read into it
+    if resume:
+        refuse_other_training(run, config)
     start = checkpoint_to_go_on_from(run, console) if resume else None
     description = Description(
         model=config.model.name,
@@ -66,12 +73,13 @@ def train(
         started=run.description().started if resume else now(),
     )
     if trainer.is_global_zero:
-        console.print(as_yaml(config), highlight=False, soft_wrap=True)
+        console.print(as_yaml(config), **PLAIN)
         run.path.mkdir(parents=True, exist_ok=True)
-        write_atomically(run.config_file, as_yaml(config).encode())
-        run.describe(description)
     try:
-        with quiet(), ended_together(trainer):
+        with claimed(run) if trainer.is_global_zero else nullcontext(), quiet(), ended_together(trainer):
+            if trainer.is_global_zero:
+                write_atomically(run.config_file, as_yaml(config).encode())
+                run.describe(description)
             trainer.fit(classifier, datamodule=RunData(config, data), ckpt_path=start, weights_only=True)
     except StoppedError:
         if trainer.is_global_zero:
@@ -89,15 +97,27 @@ def train(
     return Result(description, evaluation)
 
 
+def refuse_other_training(run: RunFolder, config: RunConfig) -> None:
+    """What a run has learnt belongs to its network, data and rules; where and how long it runs may change."""
+    if not run.config_file.is_file():
+        return
+    changed = [key for key in changed_keys(run.config(), config) if not key.startswith(MAY_CHANGE)]
+    if changed:
+        raise ConfigError(
+            f"{run.path} goes on as it began, so {', '.join(changed)} cannot change; "
+            f"{', '.join(MAY_CHANGE)} can, and a new run can have anything"
+        )
+
+
 def checkpoint_to_go_on_from(run: RunFolder, console: Console) -> Path | None:
     """None if the run was ended before it had any."""
     if not checkpoints.all_in(run.checkpoints):
-        console.print(f"{run.path} has no checkpoint yet: it begins again", highlight=False, soft_wrap=True)
+        console.print(f"{run.path} has no checkpoint yet: it begins again", **PLAIN)
         return None
     path, _, complaints = checkpoints.newest_intact(run.checkpoints)
     for complaint in complaints:
-        console.print(f"not used: {complaint}", highlight=False, soft_wrap=True)
-    console.print(f"going on from {path}", highlight=False, soft_wrap=True)
+        console.print(f"not used: {complaint}", **PLAIN)
+    console.print(f"going on from {path}", **PLAIN)
     return path
 
 
