@@ -16,6 +16,8 @@ def draw_sizes(report: Report, figure: Figure) -> None:
     for axes, (quantity, (title, unit)) in zip(figure.subplots(1, 2), QUANTITIES.items(), strict=True):
         for label in labels:
             points = [(row["side"], unit * row[quantity][label]) for row in rows if row[quantity].get(label)]
+            if not points:
+                continue
             width = 2.5 if label.startswith("lambda") else 1.2
             axes.loglog(*zip(*points, strict=True), "o-", markersize=3, linewidth=width, label=label)
         sides = [row["side"] for row in rows]
