@@ -26,14 +26,13 @@ IN_THE_PAPER = {
     "relation": (3, "local relative self-attention (Hu)"),
     "vector": (3, "local relative self-attention (Zhao)"),
 }
-# The paper puts these behind the convolution, not in its place; alone, no position would see its neighbours.
-BEHIND_A_CONVOLUTION = {
+GATES = ("squeeze", "film", "bam", "cbam")
+# The paper puts these behind the convolution, not in its place; through gates alone no position sees its neighbours.
+BEHIND_A_CONVOLUTION: dict[str, tuple[int, str] | None] = {
     "squeeze": (3, "conv + channel attention (SE)"),
     "double": (3, "conv + double attention"),
     "efficient": (3, "conv + efficient attention"),
-    "film": None,
-    "bam": None,
-    "cbam": None,
+    **dict.fromkeys(GATES[1:]),
 }
 
 
@@ -44,7 +43,7 @@ def layers() -> list[Entry]:
         if name in BEHIND_A_CONVOLUTION:
             behind = f"convolution+{name}"
             entries.append(Entry(behind, {"layer": behind}, BEHIND_A_CONVOLUTION[name]))
-        if name not in ("squeeze", "film", "bam", "cbam"):
+        if name not in GATES:
             entries.append(Entry(name, {"layer": name}, IN_THE_PAPER.get(name)))
     return entries
 
