@@ -56,6 +56,8 @@ def test_results_are_kept_and_nothing_is_trained_twice(tmp_path, capsys):
     assert "Table 3: lambda" in shown
     report = json.loads((tmp_path / "results.json").read_text())
     assert [row["entry"] for row in report["rows"]] == ["convolution", "lambda"]
+    epochs, images = report["shared"]["trainer"]["max_epochs"], report["shared"]["data"]["limit"]
+    assert f"{epochs} epochs of {images} images of digits" in " ".join(shown.split())
     with (tmp_path / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
     for row in rows:

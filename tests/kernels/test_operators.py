@@ -45,7 +45,7 @@ def test_batch_norm(layout, trains):
 @pytest.mark.parametrize("trains", [True, False], ids=["with gradients", "without"])
 @pytest.mark.parametrize("residual", [True, False], ids=["residual", "no residual"])
 def test_rectified_norm(residual, trains):
-    x, weight, bias, more = tensors((31, 7), (7,), (7,), (31, 7), trains=trains)
+    x, weight, bias, more = tensors((2, 7, 5, 3), (7,), (7,), (2, 7, 5, 3), trains=trains)
     torch.library.opcheck(rectified_norm, (x, weight, bias, more if residual else None, 1e-5))
 
 

@@ -86,9 +86,16 @@ def test_two_norms():
 
 def test_gradcheck():
     torch.manual_seed(0)
-    shapes = ((9, 5), (5,), (5,), (9, 5))
-    leaves = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    leaves = [t.requires_grad_() for t in (maps(1, 5, 3, 3), *torch.randn(2, 5).double(), maps(1, 5, 3, 3))]
     assert torch.autograd.gradcheck(lambda *t: rectified_norm(*t, 1e-5)[0], leaves)
+
+
+def test_gradients_are_added_in_place():
+    """What norm_then_relu gives back is nobody's view: autograd may add the next gradient to it."""
+    x, norm, kept = maps(2, 7, 5, 3).requires_grad_(), norm_of(7), []
+    x.register_hook(lambda g: kept.append(g._base))
+    norm_then_relu(norm, x, maps(2, 7, 5, 3)).sum().backward()
+    assert kept == [None]
 
 
 def test_what_is_not_a_number_stays_so():
@@ -118,9 +125,9 @@ def test_no_norm_but_one_that_fits():
     with torch.no_grad():
         assert norms_then_relu(norm_of(7).eval(), x, norm_of(7).eval(), maps(2, 7, 3, 5)) is None
     with pytest.raises(ValueError, match="must be"):
-        rectify(torch.randn(3, 5), *torch.randn(3, 4), None, None)
+        rectify(maps(1, 5, 3, 1), *torch.randn(3, 4), None, None)
     with pytest.raises(ValueError, match="residual must be"):
-        rectify(torch.randn(3, 5), *torch.randn(3, 5), torch.randn(2, 5), None)
+        rectify(maps(1, 5, 3, 1), *torch.randn(3, 5), maps(1, 5, 2, 1), None)
 
 
 def test_statistics_that_lie_apart():
@@ -139,8 +146,8 @@ def test_statistics_that_lie_apart():
 def test_second_derivatives(with_residual):
     """Where somebody asks for them, gradients are taken by torch's own norm."""
     torch.manual_seed(0)
-    shapes = ((9, 5), (5,), (5,), *[(9, 5)] * with_residual)
-    leaves = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    both = [maps(1, 5, 3, 3) for _ in range(1 + with_residual)]
+    leaves = [t.requires_grad_() for t in (both[0], *torch.randn(2, 5).double(), *both[1:])]
 
     def run(x, weight, bias, residual=None):
         return rectified_norm(x, weight, bias, residual, 1e-5)[0]

@@ -1,6 +1,7 @@
 """`lambdanets compare`: all layers in one small network under one budget, as a table, files and a picture."""
 
 import argparse
+import dataclasses
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,8 +78,16 @@ def report(rows: list[dict[str, Any]], contest: "Contest", options: argparse.Nam
     from lambdanets.files import write_atomically
 
     command = " ".join(["lambdanets", *options.arguments])
-    whole = {"machine": describe_machine(quick=options.quick), "command": command, "rows": rows}
-    title = f"{command}: {contest.budget.epochs} epochs of {contest.budget.recipe}, {contest.seeds} seed(s)"
+    shared = contest.shared
+    whole = {
+        "machine": describe_machine(quick=options.quick),
+        "command": command,
+        "shared": dataclasses.asdict(shared),
+        "rows": rows,
+    }
+    images = "all" if shared.data.limit is None else f"{shared.data.limit:,}"
+    recipe, epochs = contest.budget.recipe, shared.trainer.max_epochs
+    title = f"{command}: {epochs} epochs of {images} images of {recipe}, {contest.seeds} seed(s)"
     write_atomically(contest.out / "results.json", f"{json.dumps(whole, indent=1)}\n".encode())
     write_atomically(contest.out / "results.csv", as_csv(rows).encode())
     draw_comparison(rows, title, contest.out / "results.png")

@@ -33,16 +33,14 @@ def norm_then_relu(
     if residual is not None and (residual.shape != x.shape or not can_serve(norm, residual)):
         return None
     assert isinstance(norm, nn.BatchNorm2d)
-    matrix, more = as_rows(x), None if residual is None else as_rows(residual)
-    y: Tensor
-    if norm.training and matrix.shape[0] > 1:
-        y, mean, var = rectified_norm(matrix, norm.weight, norm.bias, more, norm.eps)
-        keep_statistics([norm], mean, var, matrix.shape[0])
+    y: Tensor | None = None
+    rows = x.numel() // x.shape[1]
+    if norm.training and rows > 1:
+        y, mean, var = rectified_norm(x, norm.weight, norm.bias, residual, norm.eps)
+        keep_statistics([norm], mean, var, rows)
     elif not norm.training and not needs_gradient(norm, x, residual):
-        y = rectify(matrix, *mean_and_scale(norm), norm.bias, more, None)
-    else:
-        return None
-    return as_maps(y, like=x)
+        y = rectify(x, *mean_and_scale(norm), norm.bias, residual, None)
+    return y
 
 
 def norms_then_relu(
@@ -61,7 +59,8 @@ def norms_then_relu(
     assert isinstance(other_norm, nn.BatchNorm2d)
     mean, scale = mean_and_scale(other_norm)
     shift = norm.bias + other_norm.bias - mean * scale
-    return as_maps(rectify(as_rows(x), *mean_and_scale(norm), shift, as_rows(other), scale), like=x)
+    y: Tensor = rectify(x, *mean_and_scale(norm), shift, other, scale)
+    return y
 
 
 def mean_and_scale(norm: nn.BatchNorm2d) -> tuple[Float[Tensor, "c"], Float[Tensor, "c"]]:
@@ -84,14 +83,6 @@ def can_serve(norm: nn.Module, x: Float[Tensor, "b c i j"]) -> bool:
     if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64) or x.dtype != norm.weight.dtype:
         return False
     return x.numel() > 0 and x.is_contiguous(memory_format=torch.channels_last)
-
-
-def as_rows(x: Float[Tensor, "b c i j"]) -> Float[Tensor, "_ c"]:
-    return x.movedim(1, -1).flatten(0, 2)
-
-
-def as_maps(rows: Float[Tensor, "_ c"], like: Float[Tensor, "b c i j"]) -> Float[Tensor, "b c i j"]:
-    return rows.view(like.shape[0], *like.shape[2:], -1).movedim(-1, 1)
 
 
 def needs_gradient(norm: nn.Module, *tensors: Tensor | None) -> bool:

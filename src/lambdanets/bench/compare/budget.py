@@ -29,7 +29,14 @@ class Budget:
 
 BUDGETS = {
     "digits": Budget("digits", epochs=20),
-    "fashion-mnist": Budget("fashion-mnist", epochs=4, limit=12_800, width=8),
+    "fashion-mnist": Budget(
+        "fashion-mnist",
+        epochs=3,
+        limit=6_400,
+        width=8,
+        # On the way only a glance: all test images are seen at the end, which takes a third of the time as it is.
+        more={"data.batch_size": 64, "optim.lr": 0.1, "trainer.limit_val_batches": 1},
+    ),
     "cifar10": Budget("cifar10", epochs=6, limit=12_800),
 }
 QUICK = Budget("digits", epochs=3, width=8, more={"optim.warmup_epochs": 0.5})

@@ -10,6 +10,7 @@ from lambdanets.bench.compare.entries import Entry
 from lambdanets.bench.compare.measures import measure
 from lambdanets.bench.compare.runs import configuration, folder_of, trained
 from lambdanets.bench.compare.summary import Published, rows_of
+from lambdanets.train.config import RunConfig
 from lambdanets.train.folder import Description
 
 ROUNDS = 3  # of timing
@@ -26,6 +27,11 @@ class Contest:
     @property
     def steps(self) -> int:
         return self.seeds * len(self.entries) + ROUNDS
+
+    @property
+    def shared(self) -> RunConfig:
+        """Data, rules and length, which all entries have in common."""
+        return configuration(Entry("none"), self.budget, 0, list(self.settings))
 
     def run(
         self, published: Published, tell: Callable[[str], None], advance: Callable[[], None]

@@ -1,6 +1,9 @@
-"""Batch norm of a matrix (rows, c) with a residual and a rectifier behind it, in one pass over each.
+"""Batch norm of maps (b, c, i, j) with a residual and a rectifier behind it, in one pass over each.
 
 y = max(0, (x - mean) weight / sqrt(var + eps) + bias + residual)
+
+In memory the channels are last: the kernels see rows of them. That is done in here, for a gradient that is a view of
+another tensor is added out of place by autograd, which takes the memory and most of the time of one pass more.
 """
 
 from typing import Any
@@ -29,15 +32,15 @@ definitions.define(
 def _rectify(
     x: Tensor, mean: Tensor, scale: Tensor, shift: Tensor, residual: Tensor | None, residual_scale: Tensor | None
 ) -> Tensor:
-    x, y = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
+    y = _like(x)
     columns = [None if t is None else t.contiguous() for t in (mean, scale, shift, residual_scale)]
-    if any(t is not None and t.shape != x.shape[1:] for t in columns):
-        found = [None if t is None else tuple(t.shape) for t in columns]
-        raise ValueError(f"lambdanets: mean, scale, shift and residual_scale must be {tuple(x.shape[1:])}, got {found}")
+    if any(t is not None and t.shape != x.shape[1:2] for t in columns):
+        wanted, found = tuple(x.shape[1:2]), [None if t is None else tuple(t.shape) for t in columns]
+        raise ValueError(f"lambdanets: mean, scale, shift and residual_scale must be {wanted}, got {found}")
     if residual is not None and residual.shape != x.shape:
         raise ValueError(f"lambdanets: residual must be {tuple(x.shape)} here, got {tuple(residual.shape)}")
-    more = None if residual is None else residual.contiguous()
-    call("norm_rectified", (*x.shape, threads()), x, *columns[:3], more, columns[3], y)
+    more = None if residual is None else _rows(residual)
+    call("norm_rectified", (*_rows(x).shape, threads()), _rows(x), *columns[:3], more, columns[3], y)
     return y
 
 
@@ -45,8 +48,7 @@ def _rectify(
 def _forward(
     x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    x = x.contiguous()
-    mean, var = statistics(x)
+    mean, var = statistics(_rows(x))
     return _rectify(x, mean, weight * torch.rsqrt(var + eps), bias, residual, None), mean, var
 
 
@@ -54,26 +56,35 @@ def _forward(
 def _gradients(
     dy: Tensor, x: Tensor, weight: Tensor, y: Tensor, mean: Tensor, var: Tensor, eps: float, has_residual: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    dy, x, y = dy.contiguous(), x.contiguous(), y.contiguous()
-    dx, dweight, dbias = torch.empty_like(x), torch.empty_like(mean), torch.empty_like(mean)
-    dresidual = torch.empty_like(x) if has_residual else x.new_empty(0)
+    dx, dweight, dbias = _like(x), torch.empty_like(mean), torch.empty_like(mean)
+    dresidual = _like(x) if has_residual else x.new_empty(0)
     g = dresidual if has_residual else dx
-    sizes = (*x.shape, x.stride(0), g.stride(0), threads(), eps)
-    call("norm_backward", sizes, x, weight.contiguous(), mean, var, y, dy, g, dx, dweight, dbias)
+    channels = x.shape[1]
+    sizes = (x.numel() // channels, channels, channels, channels, threads(), eps)
+    call("norm_backward", sizes, _rows(x), weight.contiguous(), mean, var, _rows(y), _rows(dy), g, dx, dweight, dbias)
     return dx, dweight, dbias, dresidual
+
+
+def _rows(x: Tensor) -> Tensor:
+    """(b, c, i, j) -> (rows, c), which is how maps lie in memory whose channels are last."""
+    return x.contiguous(memory_format=torch.channels_last).movedim(1, -1).flatten(0, 2)
+
+
+def _like(x: Tensor) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.channels_last)
 
 
 def _fake(
     x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return x.new_empty(x.shape), x.new_empty(x.shape[1]), x.new_empty(x.shape[1])
+    return _like(x), x.new_empty(x.shape[1]), x.new_empty(x.shape[1])
 
 
 def _fake_gradients(
     dy: Tensor, x: Tensor, weight: Tensor, y: Tensor, mean: Tensor, var: Tensor, eps: float, has_residual: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    dresidual = x.new_empty(x.shape if has_residual else (0,))
-    return x.new_empty(x.shape), torch.empty_like(mean), torch.empty_like(mean), dresidual
+    dresidual = _like(x) if has_residual else x.new_empty(0)
+    return _like(x), torch.empty_like(mean), torch.empty_like(mean), dresidual
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
@@ -102,10 +113,10 @@ def _differentiable_gradients(
     inputs = [t for t in (x, weight) if t.requires_grad]
     found = iter(torch.autograd.grad(normed, inputs, g, create_graph=True) if inputs else ())
     dx, dweight = (next(found) if t.requires_grad else torch.zeros_like(t) for t in (x, weight))
-    return dx, dweight, g.sum(0), g
+    return dx, dweight, g.sum((0, 2, 3)), g
 
 
-torch.library.register_fake("lambdanets::rectify", lambda x, *_: x.new_empty(x.shape), lib=definitions)
+torch.library.register_fake("lambdanets::rectify", lambda x, *_: _like(x), lib=definitions)
 torch.library.register_fake("lambdanets::rectified_norm", _fake, lib=definitions)
 torch.library.register_fake("lambdanets::rectified_norm_backward", _fake_gradients, lib=definitions)
 torch.library.register_autograd("lambdanets::rectified_norm", _backward, setup_context=_remember, lib=definitions)
