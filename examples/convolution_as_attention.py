@@ -4,7 +4,7 @@ python examples/convolution_as_attention.py
 """
 
 import torch
-from torch.nn.functional import conv2d
+from torch.nn.functional import conv2d, linear
 
 from lambdanets.ops.attention import convolution_as_attention, fully_connected_as_attention
 
@@ -12,12 +12,13 @@ from lambdanets.ops.attention import convolution_as_attention, fully_connected_a
 def main() -> dict[str, float]:
     """How far each is from torch's own layer."""
     torch.manual_seed(0)
-    tokens, weight = torch.randn(2, 7, 5, dtype=torch.float64), torch.randn(3, 7, dtype=torch.float64)
+    tokens, weight = torch.randn(2, 7, 5, dtype=torch.float64), torch.randn(3, 7 * 5, dtype=torch.float64)
     image, kernel = torch.randn(2, 3, 6, 8, dtype=torch.float64), torch.randn(4, 3, 3, 3, dtype=torch.float64)
     attended = fully_connected_as_attention(tokens, weight)
+    connected = linear(tokens.flatten(1), weight)[:, None]  # the same at every position
     convolved = convolution_as_attention(image, kernel)
     differences = {
-        "7 heads, fully connected over 7 positions": float((attended - weight @ tokens).abs().max()),
+        "7 heads, fully connected over 7 positions": float((attended - connected).abs().max()),
         "9 heads, 3x3 convolution": float((convolved - conv2d(image, kernel, padding=1)).abs().max()),
     }
     for what, difference in differences.items():

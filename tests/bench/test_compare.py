@@ -8,16 +8,21 @@ import torch
 
 from lambdanets import create_model, list_layers
 from lambdanets.bench.compare.budget import BUDGETS, QUICK
-from lambdanets.bench.compare.entries import CONTESTS
+from lambdanets.bench.compare.entries import CONTESTS, distinct
 from lambdanets.bench.compare.picture import draw_comparison
-from lambdanets.bench.compare.runs import configuration
+from lambdanets.bench.compare.runs import configuration, folder_of, trained
 from lambdanets.bench.compare.summary import rows_of
 from lambdanets.cli.compare import CONTESTS as NAMES
 from lambdanets.cli.main import main
 from lambdanets.paper.tables import published
+from lambdanets.train.config import ConfigError
 from lambdanets.train.folder import Description
+from lambdanets.train.keeper import StoppedError
+from lambdanets.train.run import train
+from tiny import Stop
 
 TINY = ("data.limit=64", "trainer.max_epochs=1", "model.width=4")
+BATCHES = ("data.batch_size=8",)
 
 
 def compare(out, *arguments):
@@ -35,7 +40,61 @@ def test_every_entry_is_a_network(contest):
 
 def test_every_layer_takes_part():
     names = {part for entry in CONTESTS["layers"]() for part in entry.name.split("+")}
-    assert names == {"convolution", *list_layers("maps")}
+    assert names == {"convolution", "lambda 7x7", *list_layers("maps")}
+
+
+@pytest.mark.parametrize("contest", set(CONTESTS) - {"scopes"})
+def test_lambda_layers_have_the_windows_of_the_paper_whatever_a_recipe_has(contest):
+    for entry in CONTESTS[contest]():
+        for budget in BUDGETS.values():
+            model = configuration(entry, budget, 0, []).model
+            u = model.changes.get("u", 1)
+            if model.changes.get("layer", "lambda") != "lambda" or entry.name == "convolution":
+                continue
+            with torch.device("meta"):
+                scope = create_model(model.name, **model.changes).config.lambda_scope
+            assert scope == (7 if u > 1 or entry.name == "lambda 7x7" else 23)
+
+
+@pytest.mark.parametrize("contest", CONTESTS)
+def test_no_network_is_compared_with_itself(contest):
+    for budget in BUDGETS.values():
+        entries = distinct(CONTESTS[contest](), budget.image_size)
+        networks = [repr(sorted(configuration(entry, budget, 0, []).model.changes.items())) for entry in entries]
+        assert len({*networks}) == len(entries) > 2
+
+
+def test_what_is_of_lambda_layers_is_theirs():
+    by_name = {entry.name: configuration(entry, QUICK, 0, ["model.k=8"]) for entry in CONTESTS["layers"]()}
+    assert by_name["lambda"].model.changes["k"] == 8
+    assert "k" not in by_name["axial"].model.changes
+    with pytest.raises(ConfigError, match="--only"):
+        configuration(CONTESTS["layers"]()[0], QUICK, 0, ["model.layer=local"])
+
+
+def test_goes_on_where_it_was_stopped_wherever_the_data_are_now(tmp_path):
+    (entry,) = [entry for entry in CONTESTS["layers"]() if entry.name == "convolution"]
+    run = folder_of(tmp_path, entry, 0)
+    config = configuration(entry, QUICK, 0, [*TINY, *BATCHES])
+    with pytest.raises(StoppedError):
+        train(config, run, callbacks=[Stop(after=1)])
+    begun = run.description()
+    assert begun.finished is None
+    done = trained(run, configuration(entry, QUICK, 0, [*TINY, *BATCHES, "data.root=elsewhere"]))
+    assert done.started == begun.started
+    assert done.finished is not None
+
+
+def test_a_run_that_went_astray_is_no_end_of_the_others(tmp_path):
+    (entry,) = [entry for entry in CONTESTS["layers"]() if entry.name == "convolution"]
+    config = configuration(entry, QUICK, 0, [*TINY, *BATCHES, "optim.lr=1e30", "optim.warmup_epochs=0"])
+    astray = trained(folder_of(tmp_path, entry, 0), config)
+    assert astray.accuracy is None
+    costs = {entry.name: {"training_images_per_second": 1.0}}
+    (row,) = rows_of([entry], {entry.name: [astray]}, costs, {})
+    assert row["accuracy"] is None
+    assert row["seeds"] == 0
+    draw_comparison([row, {**row, "entry": "other", "accuracy": 0.5}], "", tmp_path / "results.png")
 
 
 def test_published_rows_exist():

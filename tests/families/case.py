@@ -16,7 +16,7 @@ WIDTH, OUT, OTHER = 6, 10, 7
 
 @dataclass(frozen=True)
 class Case:
-    """`mask` is "rows" (padding, one row of which is not finite), "pairs" (one query sees nothing) or None."""
+    """`mask` is "rows" (padding, the last row of which is not finite), "pairs" (one query sees nothing) or None."""
 
     name: str
     layer: type[nn.Module]
@@ -57,8 +57,17 @@ class Case:
             allowed[:, :, 0] = True
             if self.mask == "pairs":
                 allowed[:, 1] = False
+            else:
+                allowed[:, :, -1] = False
+                self.flat(options.get("context", x))[:, -1] = torch.nan
             options["mask"] = allowed
         return x, options
+
+    @property
+    def path(self) -> tuple[object, ...]:
+        """Equal for cases that differ in numbers, masks, offsets and projections only: one graph stands for them."""
+        ways = (self.arguments.get(name) for name in ("kind", "positions", "causal"))
+        return self.layer, "g" in self.arguments, *ways
 
     def flat(self, x: Tensor) -> Tensor:
         """(b, positions, d)"""
@@ -67,9 +76,9 @@ class Case:
     def expected(
         self, leaves: Mapping[str, Tensor], context: Tensor | None, mask: Tensor | None, weights: Mapping[str, Tensor]
     ) -> Tensor:
-        """The oracle's answer in the layout of the layer."""
-        x = self.flat(leaves["x"])
-        source = x if context is None else self.flat(context)
+        """The oracle's answer in the layout of the layer; what is not finite counts as zero in its own query."""
+        x = self.flat(leaves["x"]).nan_to_num()
+        source = x if context is None else self.flat(context).nan_to_num()
         allowed = None if mask is None else mask.expand(len(x), x.shape[1], source.shape[1])
         y = self.oracle(x, source, weights, allowed, self)
         return y if self.is_on_tokens else y.transpose(1, 2).reshape(len(x), -1, *self.grid)

@@ -83,7 +83,7 @@ def test_pt2_equals_every_option(changes, tmp_path):
 def test_pt2_has_standard_operators_whatever_plan_is_forced(plan, tmp_path):
     if plan == "native" and unavailable() is not None:
         pytest.skip("no kernels")
-    model = create_model("lambda_resnet14_small", **TINY, middle=Lambda(k=3, plan=plan))
+    model = create_model("lambda_resnet14_small", **TINY, placement="CCCL", middle=Lambda(k=3, plan=plan))
     check_pt2(lively(model), tmp_path / "network.pt2")
 
 

@@ -183,3 +183,14 @@ def test_mistakes_are_named(changes, message):
     with pytest.raises(ValueError, match="there is no model 'resnet51'; there are resnet26"):
         create_model("resnet51")
     assert ResNetConfig(blocks=(1, 1, 1, 1)).placement == "CCCC"
+
+
+def test_options_belong_to_the_layers_that_have_them():
+    for changes, complaint in (
+        ({"layer": "axial", "k": 8}, "k is for lambda layers"),
+        ({"layer": "local", "scope": 5}, "scope is for lambda layers"),
+        ({"layer_options": {"scope": 5}}, "layer_options are for the blocks marked L"),
+    ):
+        with pytest.raises(ValueError, match=complaint):
+            create_model("resnet14_small", **changes)
+    assert create_model("resnet14_small", layer="local", layer_options={"scope": 5}).config.placement == "LLLL"

@@ -133,6 +133,7 @@ def test_torchs_encoder_with_a_decoder(style, dtype):
     assert error(ours(source, target, there, wanted), other.double()) < TOLERANCE[dtype]
 
 
+@pytest.mark.filterwarnings("ignore:from_torch")
 def test_torchs_layers_and_what_becomes_of_them():
     for kind, ours_is in ((nn.TransformerEncoderLayer, EncoderBlock), (nn.TransformerDecoderLayer, DecoderBlock)):
         theirs = theirs_of(kind, STYLES[0]).layers[1].train()
@@ -150,6 +151,7 @@ def test_torchs_layers_and_what_becomes_of_them():
 
 
 @pytest.mark.unchecked
+@pytest.mark.filterwarnings("ignore:from_torch")
 def test_what_is_not_torchs_is_refused():
     with pytest.raises(ValueError, match=r"theirs must be a Transformer of torch\.nn, got Linear"):
         from_torch(nn.Linear(3, 3))

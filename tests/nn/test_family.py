@@ -3,7 +3,10 @@
 import copy
 import io
 import math
+import os
 import pkgutil
+import shutil
+from dataclasses import replace
 from importlib import import_module
 
 import pytest
@@ -11,6 +14,14 @@ import torch
 
 import families
 from compare import SWEEP, TOLERANCE, assert_close, error, layer_with_gradients, randomise, with_gradients
+from lambdanets.nn.attention.axial import Axial2d
+from lambdanets.nn.attention.local import Local
+from lambdanets.nn.attention.relation import Relation2d
+from lambdanets.nn.attention.vector import Vector2d
+from lambdanets.nn.lambda_layers import LambdaLayer
+from lambdanets.nn.registry import LAYERS
+
+COMPILER = any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++")))
 
 CASES = [
     case
@@ -18,9 +29,15 @@ CASES = [
     for case in getattr(import_module(f"families.{module}"), "CASES", [])
 ]
 every_case = pytest.mark.parametrize("case", CASES, ids=map(str, CASES))
-# Tracing takes seconds, so `make test` traces each layer once.
-TRACED = CASES if SWEEP else list({case.layer: case for case in reversed(CASES)}.values())
-every_layer = pytest.mark.parametrize("case", TRACED, ids=map(str, TRACED))
+# Tracing takes seconds, so `make test` traces each way through a layer once.
+TRACED = CASES if SWEEP else list({case.path: case for case in reversed(CASES)}.values())
+every_path = pytest.mark.parametrize("case", TRACED, ids=map(str, TRACED))
+
+
+def test_the_cases_have_every_layer():
+    """Lambda layers have cases of their own, in tests/cases.py."""
+    registered = {made for row in LAYERS.values() for made in (row.maps, row.tokens) if made is not None}
+    assert {made for made in registered if not issubclass(made, LambdaLayer)} == {case.layer for case in CASES}
 
 
 def oracle_with_gradients(case, layer, x, options, dtype=torch.float64):
@@ -142,7 +159,7 @@ def test_meta_device(case):
 
 
 @pytest.mark.unchecked
-@every_layer
+@every_path
 def test_compiles_without_a_break(case):
     torch._dynamo.reset()
     layer, (x, options) = case.build(), case.inputs()
@@ -159,11 +176,54 @@ def outputs(layer, x, options):
 
 
 @pytest.mark.unchecked
-@every_layer
+@pytest.mark.skipif(not COMPILER, reason="inductor needs a C++ compiler, and this machine has none")
+@pytest.mark.parametrize("name", ["Attention2d-relative", "LinearMixer-causal padding"])
+def test_compiles_with_inductor(name):
+    torch._dynamo.reset()
+    case = next(case for case in CASES if str(case) == name)
+    layer, (x, options) = case.build(), case.inputs()
+    expected = outputs(copy.deepcopy(layer), x, options)
+    for a, b in zip(outputs(torch.compile(layer, fullgraph=True), x, options), expected, strict=True):
+        assert error(a, b) < 1e-5
+
+
+@pytest.mark.unchecked
+@every_path
 def test_exports_with_any_batch(case):
     layer, (x, options) = case.build().eval(), case.inputs()
     batch = torch.export.Dim("b", min=2, max=64)
     shapes = {"x": {0: batch}, **{name: {0: batch} for name in options}}
     program = torch.export.export(layer, (x,), options, dynamic_shapes=shapes)
     x, options = case.inputs(b=3)
+    assert error(program.module()(x, **options), layer(x, **options)) < 1e-6
+
+
+# Those that were told no size. Lines and windows of a map are left out: torch cannot prove its own guards about their
+# sizes, or takes minutes. No Dim can say that a mask of a map has as many positions as the product of its sides.
+RESIZABLE = [
+    case
+    for case in TRACED
+    if "size" not in case.arguments
+    and not issubclass(case.layer, (Axial2d, Local, Relation2d, Vector2d))
+    and (case.is_on_tokens or case.mask is None)
+]
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("case", RESIZABLE, ids=str)
+def test_exports_with_any_size(case):
+    layer, (x, options) = case.build().eval(), case.inputs()
+    first = 1 if case.is_on_tokens else 2
+
+    def sizes(letter, grid):
+        return {first + axis: torch.export.Dim(f"{letter}{axis}", min=2, max=64) for axis in range(len(grid))}
+
+    n = sizes("n", case.grid)
+    m = n if case.context_grid is None else sizes("m", case.context_grid)
+    pairs = {1: n[first]} if case.mask == "pairs" else {}
+    shapes = {"x": n, "context": m, "mask": {**pairs, 2: m[first]}}
+    shapes = {name: shapes[name] for name in ("x", *options)}
+    program = torch.export.export(layer, (x,), options, dynamic_shapes=shapes)
+    context_grid = None if case.context_grid is None else tuple(side + 2 for side in case.context_grid)
+    x, options = replace(case, grid=tuple(side - 1 for side in case.grid), context_grid=context_grid).inputs()
     assert error(program.module()(x, **options), layer(x, **options)) < 1e-6

@@ -30,7 +30,7 @@ def add_parser(commands: Subparsers) -> None:
     )
     parser.add_argument("--data", choices=("digits", "fashion-mnist", "cifar10"), default="digits")
     parser.add_argument("--only", metavar="A,B", help="some of the entries, by name")
-    parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="runs of each entry; 1 with --quick")
+    parser.add_argument("--seeds", type=positive, metavar="N", help="runs of each entry: 3, or 1 with --quick")
     parser.add_argument("--quick", action="store_true", help="a few epochs of digits, to try it out")
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER", help="runs and results; runs/compare-CONTEST-DATA if not given"
@@ -42,6 +42,7 @@ def run(options: argparse.Namespace) -> None:
         from lambdanets.bench.compare.budget import BUDGETS, QUICK
         from lambdanets.bench.compare.contest import Contest
         from lambdanets.bench.compare.entries import CONTESTS as ENTRIES
+        from lambdanets.bench.compare.entries import distinct
         from lambdanets.bench.compare.runs import OtherRunError
         from lambdanets.cli.terminal import progress_bar
 
@@ -52,10 +53,11 @@ def run(options: argparse.Namespace) -> None:
             raise UserError(f"there is no comparison {options.contest}; there are {', '.join(CONTESTS)}")
         if options.quick and options.data != "digits":
             raise UserError(f"--quick is a trial with digits, got --data {options.data}")
+        budget = QUICK if options.quick else BUDGETS[options.data]
         contest = Contest(
-            chosen(ENTRIES[options.contest](), options.only),
-            QUICK if options.quick else BUDGETS[options.data],
-            1 if options.quick else options.seeds,
+            chosen(distinct(ENTRIES[options.contest](), budget.image_size), options.only),
+            budget,
+            options.seeds or (1 if options.quick else 3),
             options.out or Path("runs") / f"compare-{options.contest}-{'quick' if options.quick else options.data}",
             options.settings,
         )
@@ -98,7 +100,7 @@ def report(rows: list[dict[str, Any]], contest: "Contest", options: argparse.Nam
 def chosen(entries: list[Any], only: str | None) -> list[Any]:
     if only is None:
         return entries
-    wanted = only.split(",")
+    wanted = [name.strip() for name in only.split(",")]
     known = [entry.name for entry in entries]
     if unknown := [name for name in wanted if name not in known]:
         raise UserError(f"there is no {', '.join(unknown)} in this comparison; there are {', '.join(known)}")
@@ -130,11 +132,12 @@ def shown(rows: list[dict[str, Any]], title: str) -> Any:
         ),
     )
     for row in rows:
+        accuracy = "diverged" if row["accuracy"] is None else f"{100 * row['accuracy']:.2f}"
         spread = "" if row["spread"] is None else f" +- {100 * row['spread']:.2f}"
         peak = row["training_peak_bytes"]
         made.add_row(
             row["entry"],
-            f"{100 * row['accuracy']:.2f}{spread}",
+            accuracy + spread,
             f"{row['parameters']:,}",
             number(row["flops"] / 1e6, 1),
             number(row["inference_images_per_second"], 0),

@@ -3,6 +3,7 @@
 Ours have their batch first whatever `batch_first` says, and masks that are True where a token may be used.
 """
 
+import warnings
 from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
@@ -39,6 +40,9 @@ IN_DECODERS = {**SHARED, "multihead_attn": "cross.layer", "norm2": "cross.norm",
 def from_torch(theirs: nn.Module, *, causal: bool = False) -> nn.Module:
     """A copy of a Transformer, of its encoder or decoder, or of one of their layers.
 
+    Outputs are the same in evaluation. In training torch's attention drops weights of its maps too, which ours has no
+    place for; a warning says so if `theirs` is in training and has such dropout. All other dropout comes along.
+
     Args:
         theirs: becomes an `EncoderDecoder`, a `Transformer` or `TransformerDecoder`, an `EncoderBlock` or
             `DecoderBlock`.
@@ -48,6 +52,7 @@ def from_torch(theirs: nn.Module, *, causal: bool = False) -> nn.Module:
     >>> ours, x = from_torch(theirs), torch.randn(2, 7, 32)
     >>> torch.testing.assert_close(ours(x), theirs(x))
     """
+    warn_of_dropout(theirs)
     if isinstance(theirs, TheirLayer):
         return block_from(theirs, causal).train(theirs.training)
     if isinstance(theirs, TheirStack):
@@ -58,6 +63,15 @@ def from_torch(theirs: nn.Module, *, causal: bool = False) -> nn.Module:
         both.encoder, both.decoder = stack_from(theirs.encoder, False), stack_from(theirs.decoder, causal)  # type: ignore[assignment]
         return both.train(theirs.training)
     raise ValueError(f"from_torch: theirs must be a Transformer of torch.nn, got {type(theirs).__name__}")
+
+
+def warn_of_dropout(theirs: nn.Module) -> None:
+    rates = {part.dropout for part in theirs.modules() if isinstance(part, nn.MultiheadAttention)}
+    if theirs.training and any(rates):
+        warnings.warn(
+            f"from_torch: dropout={max(rates)} of attention weights is left out, so training differs from torch's",
+            stacklevel=3,
+        )
 
 
 def block_from(theirs: TheirLayer, causal: bool) -> Block:

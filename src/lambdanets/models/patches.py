@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lambdanets.models.blocks import conv_norm_act
+from lambdanets.nn.attention.positions import PositionTable
 from lambdanets.ops.attention import sinusoidal_codes
 
 PatchStem = Literal["linear", "conv"]
@@ -55,17 +56,12 @@ class ClassToken(nn.Module):
         return torch.cat([self.weight.expand(x.shape[0], 1, -1), x], 1)
 
 
-class LearnedPositions(nn.Module):
+class LearnedPositions(PositionTable):
     """Adds an embedding for every position of a grid of `size`, and for `ahead` tokens before these."""
 
     def __init__(self, d: int, size: tuple[int, int], ahead: int) -> None:
-        super().__init__()
+        super().__init__(ahead + size[0] * size[1], d)
         self.size, self.ahead = size, ahead
-        self.weight = nn.Parameter(torch.empty(ahead + size[0] * size[1], d))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        nn.init.normal_(self.weight, std=0.02)
 
     def forward(self, x: Float[Tensor, "b n d"], grid: tuple[int, int]) -> Float[Tensor, "b n d"]:
         if grid != self.size:

@@ -60,7 +60,7 @@ def _vits() -> dict[str, ViTConfig]:
         for name, (d, depth, h) in sizes.items():
             row = ViTConfig(d=d, depth=depth, h=h, mixer_options=PUBLISHED_ATTENTION, **changes)
             rows[f"vit_{name}{suffix}"] = row
-            rows[f"lambda_vit_{name}{suffix}"] = replace(with_mixer(row, "lambda"), h=4, positions="none")
+            rows[f"lambda_vit_{name}{suffix}"] = replace(with_mixer(row, "lambda"), h=4)
     return rows
 
 
@@ -86,8 +86,8 @@ def create_model(name: str, *, middle: Middle | None = None, **changes: Any) -> 
             `lambdanets.models.middle`.
         changes: fields of `ResNetConfig` or `ViTConfig`. Unless these are given too, a change of setup brings the image
             size of that setup, a layer in a ResNet without lambda layers comes into all blocks, and a change of mixer
-            brings its own options and the mean in place of a class token. The mixer of a ViT can also be what makes a
-            layer on tokens from d, see `lambdanets.models.mixers`.
+            brings its own options, the mean in place of a class token, and learned positions if it knows no places.
+            The mixer of a ViT can also be what makes a layer on tokens from d, see `lambdanets.models.mixers`.
 
     >>> create_model("lambda_resnet50", placement="CLLL", k=8, scope=7).config.placement
     'CLLL'

@@ -5,7 +5,7 @@ lambda layers spread evenly over a stage of convolutions. Any other layer of the
 """
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from jaxtyping import Float
@@ -19,6 +19,9 @@ from lambdanets.models.pretrained import Pretrained
 from lambdanets.nn.arguments import positive
 from lambdanets.nn.lambda_layers import Terms
 
+# Fields of a network that say what its lambda layers are like.
+OF_LAMBDA_LAYERS = ("k", "h", "u", "scope", "terms", "share_tables")
+
 
 @dataclass(frozen=True, kw_only=True)
 class ResNetConfig:
@@ -27,14 +30,12 @@ class ResNetConfig:
     blocks: tuple[int, int, int, int]  # of c2, c3, c4, c5
     placement: str = "CCCC"
     setup: Setup = "90"
-    image_size: int = 224  # the maps at which embeddings are cut; other sizes run too
+    image_size: int = 224  # the maps at which embeddings are cut; other sizes run too, unless a layer has but these
     num_classes: int = 1000  # 0 for none: the network then answers with pooled features
     in_chans: int = 3
     width: int = 64  # of the stem and of the middle layers of c2; each further stage has twice that of the one before
     layer: str = "lambda"  # in the blocks marked L: a name of `list_layers`, or several, "convolution+squeeze"
-    layer_options: dict[str, Any] = field(
-        default_factory=dict, hash=False
-    )  # beside those of lambda layers, which follow
+    layer_options: dict[str, Any] = field(default_factory=dict, hash=False)  # those of lambda layers follow
     k: int = 16
     h: int = 4
     u: int = 1
@@ -72,6 +73,18 @@ class ResNetConfig:
             raise ValueError(f"se_ratio leaves no channels, got se_ratio={self.se_ratio}")
         if self.num_classes < 0:
             raise ValueError(f"num_classes must be at least 0, got num_classes={self.num_classes}")
+        if self.layer != "lambda":
+            for its in fields(self):
+                if its.name in OF_LAMBDA_LAYERS and getattr(self, its.name) != its.default:
+                    raise ValueError(
+                        f"{its.name} is for lambda layers, other layers have layer_options; "
+                        f"got {its.name}={getattr(self, its.name)!r}, layer={self.layer!r}"
+                    )
+        if self.layer_options and not set(self.placement) - {"C", "0"}:
+            raise ValueError(
+                f"layer_options are for the blocks marked L, of which placement={self.placement!r} has none, "
+                f"got layer_options={self.layer_options}"
+            )
         if isinstance(self.scope, str) and self.scope != "auto":
             raise ValueError(f'scope must be "auto", an odd number or None, got scope={self.scope!r}')
         if self.setup not in ("90", "350", "small"):

@@ -4,10 +4,14 @@
     post-norm    norm(x + f(x))
 
 f is a mixer or the feed-forward network of a position, W_2 act(W_1 x). Tokens are (b, n, d); with mixers that see a
-grid they are (b, *grid, d). A mask is True where a token may be used: (b, n) says which tokens are there, a mask of
-pairs broadcasts to (b, n, m) and has three axes.
+grid they are (b, *grid, d).
+
+A mask is True where a token may be used. Its axes say what it is, whatever the sizes: two are tokens, (b, n), which of
+them are there; three are pairs, broadcast to (b, n, m). A mask of pairs that all examples share is (1, n, m),
+`mask[None]`: with two axes it could not be told from one of tokens when there are as many examples as tokens.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
@@ -17,18 +21,33 @@ from torch.utils.checkpoint import checkpoint
 
 from lambdanets.models.blocks import DropPath
 from lambdanets.models.mixers import Mixer, make_mixer
-from lambdanets.nn.arguments import one_of, positive
+from lambdanets.nn.arguments import keywords, known_options, one_of, positive
 from lambdanets.nn.projections import Dense
-from lambdanets.nn.registry import Face
+from lambdanets.nn.registry import Face, layer_class, list_layers
 
 Activation = Literal["gelu", "relu"]
 Mask = Bool[Tensor, "b _"] | Bool[Tensor, "#b _ _"]
 Options = Mapping[str, Any]
 
 
-def of_pairs(mask: Mask | None) -> Bool[Tensor, "_ _ _"] | None:
-    """A mask of tokens as one of pairs that is the same for every query."""
-    return mask[:, None] if mask is not None and mask.ndim == 2 else mask
+def of_pairs(
+    owner: str, mask: Mask | None, tokens: Float[Tensor, "b *n d"], name: str = "mask"
+) -> Bool[Tensor, "_ _ _"] | None:
+    """A mask of these tokens as one of pairs that is the same for every query; one of pairs as it is."""
+    if mask is None or mask.ndim != 2:
+        return mask
+    wanted = (tokens.shape[0], math.prod(tokens.shape[1:-1]))
+    if any(got not in (1, want) for got, want in zip(mask.shape, wanted, strict=True)):
+        raise ValueError(
+            f"{owner}: a {name} of two axes is one of tokens, (b, n) = {wanted}, and one of pairs has three, "
+            f"(b or 1, n, m), got shape {tuple(mask.shape)}"
+        )
+    return mask[:, None]
+
+
+def reads_context(layer: nn.Module | type[nn.Module]) -> bool:
+    """Whether a mixer can read another context than its own input; those that say nothing can."""
+    return bool(getattr(layer, "reads_context", True))
 
 
 class FeedForward(nn.Module):
@@ -133,10 +152,11 @@ class EncoderBlock(Block):
         facts: Options | None = None,
         **style: Any,
     ) -> None:
+        known_options(type(self).__name__, style, keywords(Block))
         super().__init__(d, {"mix": make_mixer(mixer, d, mixer_options, face=face, facts=facts)}, **style)
 
     def forward(self, x: Float[Tensor, "b *n d"], mask: Mask | None = None) -> Float[Tensor, "b *n d"]:
-        y: Tensor = self.feed(self.mix(x, mask=of_pairs(mask)))
+        y: Tensor = self.feed(self.mix(x, mask=of_pairs(type(self).__name__, mask, x)))
         return y
 
 
@@ -169,6 +189,7 @@ class DecoderBlock(Block):
         causal: bool = True,
         **style: Any,
     ) -> None:
+        known_options(type(self).__name__, style, keywords(Block))
         own = {name: value for name, value in (mixer_options or {}).items() if name != "causal"}
         if cross_options is None:
             cross_options = own if cross is None else {}
@@ -178,6 +199,12 @@ class DecoderBlock(Block):
             "mix": make_mixer(mixer, d, {**own, "causal": True} if causal else own),
             "cross": make_mixer(mixer if cross is None else cross, d, cross_options, facts=facts),
         }
+        if not reads_context(mixers["cross"]):
+            able = [name for name in list_layers("tokens") if reads_context(layer_class(name, "tokens"))]
+            raise ValueError(
+                f"{type(self).__name__}: cross must read another context than its own input, as {', '.join(able)} do, "
+                f"got mixer={mixer!r}, cross={cross!r}"
+            )
         super().__init__(d, mixers, **style)
 
     def forward(
@@ -187,7 +214,9 @@ class DecoderBlock(Block):
         mask: Mask | None = None,
         context_mask: Mask | None = None,
     ) -> Float[Tensor, "b n d"]:
-        x = self.cross(self.mix(x, mask=of_pairs(mask)), context=context, mask=of_pairs(context_mask))
+        owner = type(self).__name__
+        x = self.mix(x, mask=of_pairs(owner, mask, x))
+        x = self.cross(x, context=context, mask=of_pairs(owner, context_mask, context, "context_mask"))
         y: Tensor = self.feed(x)
         return y
 
@@ -206,7 +235,9 @@ class Stack(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        positive(type(self).__name__, depth=depth)
+        owner = type(self).__name__
+        known_options(owner, options, [*keywords(block), *keywords(Block), "final_norm"])
+        positive(owner, depth=depth)
         self.d = d
         self.blocks = nn.ModuleList(
             block(d, drop_path=drop_path * n / max(depth - 1, 1), **options) for n in range(depth)
@@ -249,7 +280,8 @@ class Transformer(Stack):
         super().__init__(EncoderBlock, d, depth, **options)
 
     def forward(self, x: Float[Tensor, "b *n d"], mask: Mask | None = None) -> Float[Tensor, "b *n d"]:
-        return self.run(x, mask)
+        """`mask` says which tokens are there, (b, n), or which pairs may be used, (b or 1, n, n)."""
+        return self.run(x, of_pairs(type(self).__name__, mask, x))
 
 
 class TransformerDecoder(Stack):
@@ -273,7 +305,10 @@ class TransformerDecoder(Stack):
         mask: Mask | None = None,
         context_mask: Mask | None = None,
     ) -> Float[Tensor, "b n d"]:
-        return self.run(x, context, mask, context_mask)
+        """`mask` is for x, (b, n) or (b or 1, n, n), `context_mask` for the context, (b, m) or (b or 1, n, m)."""
+        owner = type(self).__name__
+        of_context = of_pairs(owner, context_mask, context, "context_mask")
+        return self.run(x, context, of_pairs(owner, mask, x), of_context)
 
 
 class EncoderDecoder(nn.Module):
@@ -300,6 +335,8 @@ class EncoderDecoder(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
+        both = [name for name in keywords(EncoderBlock) if name in keywords(DecoderBlock)]
+        known_options(type(self).__name__, options, [*both, *keywords(Block), "final_norm"])
         self.encoder = Transformer(d, depth, **options)
         self.decoder = TransformerDecoder(
             d,
@@ -318,6 +355,9 @@ class EncoderDecoder(nn.Module):
         target_mask: Mask | None = None,
     ) -> Float[Tensor, "b n d"]:
         """`source_mask` says which tokens of the source are there, for the encoder and for the decoder."""
-        context = self.encoder(source, source_mask)
-        y: Tensor = self.decoder(target, context, target_mask, source_mask)
+        owner = type(self).__name__
+        of_source = of_pairs(owner, source_mask, source, "source_mask")
+        of_target = of_pairs(owner, target_mask, target, "target_mask")
+        context = self.encoder(source, of_source)
+        y: Tensor = self.decoder(target, context, of_target, of_source)
         return y

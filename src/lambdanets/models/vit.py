@@ -4,7 +4,8 @@ What a mixer sees depends on who is pooled. With a class token there are n + 1 t
 tokens: right for attention, which knows no order, while a layer with windows or offsets would take the raster order of
 patches for their place. With the mean, tokens stay on their grid, (b, i, j, d), and mixers stand on maps where they
 have that face: a lambda layer has its table of 2-d offsets, axial attention its axes. So the lambda ViTs take the mean,
-and as offsets tell them where patches stand to each other, they have no further positions.
+and as offsets tell them where patches stand to each other, they have no further positions unless they are asked for.
+Mixers that know no places, and all that stand on tokens, have learned positions.
 """
 
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from lambdanets.models.pretrained import Pretrained
 from lambdanets.models.resnet import sized
 from lambdanets.models.transformer import Transformer
 from lambdanets.nn.arguments import one_of, positive
-from lambdanets.nn.registry import Face, list_layers
+from lambdanets.nn.registry import Face, knows_places, list_layers
 
 Pool = Literal["class", "mean"]
 
@@ -42,7 +43,7 @@ class ViTConfig:
     mixer_options: dict[str, Any] = field(default_factory=dict, hash=False)
     stem: PatchStem = "linear"
     pool: Pool = "class"
-    positions: GridPositions = "learned"
+    positions: GridPositions | None = None  # added to the tokens; None for learned ones if the mixer knows no places
     drop_path: float = 0.0  # of the last block; it grows with depth
     dropout: float = 0.0  # behind the positions, in the feed-forward networks, of all that blocks add
 
@@ -54,7 +55,7 @@ class ViTConfig:
         positive(owner, d=self.d, depth=self.depth, h=self.h, patch=self.patch, ratio=self.ratio)
         positive(owner, image_size=self.image_size, in_chans=self.in_chans)
         one_of(owner, stem=(self.stem, get_args(PatchStem)), pool=(self.pool, get_args(Pool)))
-        one_of(owner, positions=(self.positions, get_args(GridPositions)))
+        one_of(owner, positions=(self.positions, (None, *get_args(GridPositions))))
         if self.image_size % self.patch:
             raise ValueError(
                 f"{owner}: image_size must be a multiple of patch, got image_size={self.image_size}, patch={self.patch}"
@@ -83,6 +84,13 @@ class ViTConfig:
         return "maps" if self.pool == "mean" and self.mixer in list_layers("maps") else "tokens"
 
     @property
+    def added_positions(self) -> GridPositions:
+        """The positions asked for, or those that its mixer needs."""
+        if self.positions is not None:
+            return self.positions
+        return "none" if self.face == "maps" and knows_places(self.mixer, self.mixer_options) else "learned"
+
+    @property
     def size(self) -> int | tuple[int, int]:
         """What mixers are told of the number of tokens."""
         i, j = self.grid
@@ -109,7 +117,9 @@ class ViT(Classifying, Pretrained):
         self.patches = make_patches(config.stem, config.in_chans, config.d, config.patch)
         ahead = int(config.pool == "class")
         self.class_token = ClassToken(config.d) if ahead else None
-        self.positions = make_positions(config.positions, config.d, config.grid, ahead)
+        # Nobody knows what a mixer of one's own knows.
+        kind = config.added_positions if mixer is None else config.positions or "learned"
+        self.positions = make_positions(kind, config.d, config.grid, ahead)
         self.dropout = nn.Dropout(config.dropout)
         chosen: Mixer = config.mixer if mixer is None else mixer
         self.encoder = Transformer(
@@ -129,7 +139,9 @@ class ViT(Classifying, Pretrained):
 
     def forward_features(self, x: Float[Tensor, "b c i j"]) -> Float[Tensor, "b *n d"]:
         """Tokens behind the last norm, the class token first or on their grid; named as timm names it."""
-        patch = self.config.patch
+        patch, c = self.config.patch, self.config.in_chans
+        if x.ndim != 4 or x.shape[1] != c:
+            raise ValueError(f"ViT: images must be (b, {c}, height, width), got shape {tuple(x.shape)}")
         if x.shape[2] % patch or x.shape[3] % patch:
             raise ValueError(f"ViT: sides of images must be multiples of patch={patch}, got shape {tuple(x.shape)}")
         maps = self.patches(x)

@@ -1,6 +1,7 @@
 """Layers: parameters, projections and initialisation around the functions of `lambdanets.ops`."""
 
 from lambdanets.nn.attention import (
+    AbsolutePositions,
     Attention2d,
     AttentionMixer,
     Augmented2d,
@@ -38,6 +39,7 @@ from lambdanets.nn.registry import create_layer, list_layers
 from lambdanets.nn.tables import RelationTable, RelativeTable
 
 __all__ = [
+    "AbsolutePositions",
     "Attention2d",
     "AttentionMixer",
     "Augmented2d",

@@ -1,7 +1,9 @@
 """Checks of constructor arguments; every error names the argument and shows its value."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from inspect import Parameter, signature
 from numbers import Integral
+from typing import Any
 
 
 def positive(owner: str, **arguments: int) -> None:
@@ -17,6 +19,19 @@ def one_of(owner: str, **arguments: tuple[object, Sequence[object]]) -> None:
         if not any(type(value) is type(choice) and value == choice for choice in choices):
             offered = ", ".join(map(repr, choices))
             raise ValueError(f"{owner}: {name} must be one of {offered}, got {name}={value!r}")
+
+
+def keywords(made: Callable[..., Any]) -> dict[str, Parameter]:
+    """What a class takes by name alone."""
+    return {name: its for name, its in signature(made).parameters.items() if its.kind is Parameter.KEYWORD_ONLY}
+
+
+def known_options(owner: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Every option is one that somebody takes."""
+    known = list(known)
+    if unknown := {name: value for name, value in given.items() if name not in known}:
+        got = ", ".join(f"{name}={value!r}" for name, value in unknown.items())
+        raise ValueError(f"{owner} has no {', '.join(unknown)}, only {', '.join(known)}, got {got}")
 
 
 def per_axis(owner: str, dims: int, **argument: int | Sequence[int]) -> tuple[int, ...]:

@@ -44,7 +44,7 @@ class ContextLayer(nn.Module, OnMaps):
         """Let every position of `x` read the context.
 
         Args:
-            x: the input, and the context too unless another is given.
+            x: the input, and the context too unless another is given. A map without positions gives one like it.
             context: where keys and values come from.
             mask: which context positions a query may use, True = may use, broadcastable to (b, n, m).
         """
@@ -61,6 +61,9 @@ class ContextLayer(nn.Module, OnMaps):
             )
         grid = source.shape[1:-1]
         allowed = read_mask(mask, queries.shape[0], math.prod(queries.shape[1:-1]), math.prod(grid))
+        if 0 in queries.shape[1:-1]:  # no position has anything to say; in the graph, so that backward runs
+            nothing = queries.sum(-1, keepdim=True).expand(*queries.shape[:-1], self.d_out)
+            return self._layout(nothing, like=x)
         usable = allowed.usable()
         if usable is not None:
             if context is None:  # its own query is still answered, but what is not finite must not reach the weights

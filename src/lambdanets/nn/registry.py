@@ -1,11 +1,12 @@
 """Every layer of the family by name: rows of one table."""
 
 from collections.abc import Mapping
-from inspect import signature
-from typing import Any, Literal, NamedTuple
+from inspect import Parameter
+from typing import Any, Literal, NamedTuple, get_args
 
 from torch import nn
 
+from lambdanets.nn.arguments import keywords, known_options, one_of
 from lambdanets.nn.attention import (
     Attention2d,
     AttentionMixer,
@@ -38,11 +39,12 @@ Face = Literal["maps", "tokens"]
 
 
 class Row(NamedTuple):
-    """A layer's classes by face, and what `create_layer` changes in their defaults."""
+    """A layer's classes by face, what `create_layer` changes in their defaults, and whether it knows places."""
 
     maps: type[nn.Module] | None
     tokens: type[nn.Module] | None = None
     changes: Mapping[str, Any] = {}
+    is_blind: bool = False  # whatever its options, on maps it does not know where positions stand
 
 
 RELATIVE = {"positions": "relative"}
@@ -55,12 +57,12 @@ LAYERS: dict[str, Row] = {
     "augmented": Row(Augmented2d),
     "relation": Row(Relation2d),
     "vector": Row(Vector2d),
-    "linear": Row(Linear2d, LinearMixer),
-    "efficient": Row(Efficient2d, EfficientMixer),
+    "linear": Row(Linear2d, LinearMixer, is_blind=True),
+    "efficient": Row(Efficient2d, EfficientMixer, is_blind=True),
     "projected": Row(Projected2d, ProjectedMixer),
-    "double": Row(Double2d, DoubleMixer),
-    "squeeze": Row(SqueezeExcitation2d, SqueezeExcitationMixer),
-    "film": Row(FiLM2d, FiLMMixer),
+    "double": Row(Double2d, DoubleMixer, is_blind=True),
+    "squeeze": Row(SqueezeExcitation2d, SqueezeExcitationMixer, is_blind=True),
+    "film": Row(FiLM2d, FiLMMixer, is_blind=True),
     "bam": Row(BAM2d),
     "cbam": Row(CBAM2d),
 }
@@ -72,16 +74,28 @@ def list_layers(face: Face | None = None) -> list[str]:
     >>> "lambda" in list_layers("tokens")
     True
     """
+    one_of("list_layers", face=(face, (None, *get_args(Face))))
     return [name for name, row in LAYERS.items() if face is None or getattr(row, face) is not None]
 
 
 def layer_class(name: str, face: Face) -> type[nn.Module]:
     if name not in LAYERS:
         raise ValueError(f"there is no layer {name!r}; there are {', '.join(LAYERS)}")
+    one_of(name, face=(face, get_args(Face)))
     found: type[nn.Module] | None = getattr(LAYERS[name], face)
     if found is None:
         raise ValueError(f"{name} is no layer on {face}; those are {', '.join(list_layers(face))}")
     return found
+
+
+def knows_places(name: str, options: Mapping[str, Any]) -> bool:
+    """Whether a layer of these options, told its size, knows where the positions of a map stand to each other.
+
+    >>> knows_places("lambda", {}), knows_places("lambda", {"terms": "content"}), knows_places("linear", {})
+    (True, False, False)
+    """
+    layer_class(name, "maps")
+    return not LAYERS[name].is_blind and options.get("positions") != "none" and options.get("terms") != "content"
 
 
 def create_layer(
@@ -104,11 +118,13 @@ def create_layer(
     torch.Size([2, 32, 14, 14])
     """
     made = layer_class(name, face)
-    known = signature(made).parameters
-    if unknown := options.keys() - known.keys():
-        raise ValueError(f"{name}: {made.__name__} has no {', '.join(sorted(unknown))}, only {', '.join(known)}")
+    owner, known = f"{name}: {made.__name__}", keywords(made)
+    known_options(owner, options, known)
     if "size" in known and size is not None:
         options["size"] = size
     elif "size" in known and "positions" in known:
         options.setdefault("positions", "none")
+    needed = [option for option, its in known.items() if its.default is Parameter.empty and option not in options]
+    if needed:
+        raise ValueError(f"{owner} needs {', '.join(needed)}; its options are {', '.join(known)}")
     return made(d_in, d_out, **{**LAYERS[name].changes, **options})

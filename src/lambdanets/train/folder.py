@@ -122,7 +122,7 @@ def claimed(run: RunFolder) -> Iterator[None]:
             # By process: workers that outlive a killed process for a moment do not keep it.
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise RunError(f"{run.path} is being trained by another process; give this run another --name") from error
+            raise RunError(f"{run.path} is being trained by another process; train in another folder") from error
         yield
 
 

@@ -9,6 +9,7 @@ import yaml
 
 from lambdanets.fields import nearest
 from lambdanets.models.registry import MODELS
+from lambdanets.models.resnet import OF_LAMBDA_LAYERS
 from lambdanets.train.config import SECTIONS, ConfigError, ModelConfig, RunConfig, Tree, from_tree, hints_of, to_tree
 
 RECIPES = files("lambdanets.train") / "recipes"
@@ -37,16 +38,20 @@ def resolve(recipe: str | Path, changes: Sequence[str] = (), file: Path | None =
 
 
 def for_network(recipe: Tree, changes: Tree) -> Tree:
-    """A recipe without what it says about a network of another kind than the one that the changes name.
+    """A recipe without what it says about a network, or layers, of another kind than those that the changes name.
 
     >>> for_network({"model": {"name": "resnet50", "width": 8}}, {"model": {"name": "vit_tiny"}})
     {'model': {'name': 'resnet50'}}
+    >>> for_network({"model": {"width": 8, "scope": 7}}, {"model": {"layer": "axial"}})
+    {'model': {'width': 8}}
     """
     own, wanted = recipe.get("model"), changes.get("model")
-    row = MODELS.get(str(wanted.get("name"))) if isinstance(wanted, Mapping) else None
-    if row is None or not isinstance(own, Mapping):
+    if not isinstance(own, Mapping) or not isinstance(wanted, Mapping):
         return recipe
-    known = {*hints_of(type(row)), *hints_of(ModelConfig)}
+    row = MODELS.get(str(wanted.get("name")))
+    known = {*own} if row is None else {*hints_of(type(row)), *hints_of(ModelConfig)}
+    if wanted.get("layer", "lambda") != "lambda":
+        known -= {*OF_LAMBDA_LAYERS}
     return {**recipe, "model": {key: value for key, value in own.items() if key in known}}
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from lambdanets.models.patches import LearnedPositions
+from lambdanets.nn.attention.positions import PositionTable
 from lambdanets.nn.tables import RelationTable
 from lambdanets.train.config import OptimConfig, TrainerConfig
 
@@ -26,7 +26,7 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
     Decay keeps the scale of weights in check that a norm behind them undoes. Scales and shifts of norms have none
     behind them, and many rows of a table get a gradient from few positions only: decay would pull at all alike.
     """
-    kinds = (RelationTable, LearnedPositions)
+    kinds = (RelationTable, PositionTable)
     tables = {id(p) for m in model.modules() if isinstance(m, kinds) for p in m.parameters(recurse=False)}
     decaying: list[nn.Parameter] = []
     staying: list[nn.Parameter] = []

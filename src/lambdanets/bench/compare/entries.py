@@ -1,6 +1,6 @@
 """Who is compared with whom: each entry is a change to the same small network."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,9 +16,10 @@ class Entry:
     published: tuple[int, str] | None = None
 
 
+# The windows of lambda layers are the paper's, 23 x 23, or 7 x 7 when u > 1, whatever a recipe has.
+AS_IN_THE_PAPER = {"scope": "auto"}
 # What the names of layers are called in Tables 3 and 4.
 IN_THE_PAPER = {
-    "lambda": (3, "lambda"),
     "attention": (4, "global self-attention"),
     "axial": (4, "axial self-attention"),
     "local": (3, "local relative self-attention (Ramachandran)"),
@@ -38,8 +39,14 @@ BEHIND_A_CONVOLUTION: dict[str, tuple[int, str] | None] = {
 
 def layers() -> list[Entry]:
     """Every layer of the family, and the convolution that all stand in for."""
-    entries = [Entry("convolution", {"placement": "CCCC"}, (3, "conv"))]
+    entries = [
+        Entry("convolution", {"placement": "CCCC"}, (3, "conv")),
+        Entry("lambda", AS_IN_THE_PAPER, (3, "lambda")),
+        Entry("lambda 7x7", {"scope": 7}, (4, "lambda convolution 7x7")),
+    ]
     for name in list_layers("maps"):
+        if name == "lambda":
+            continue
         if name in BEHIND_A_CONVOLUTION:
             behind = f"convolution+{name}"
             entries.append(Entry(behind, {"layer": behind}, BEHIND_A_CONVOLUTION[name]))
@@ -50,7 +57,7 @@ def layers() -> list[Entry]:
 
 def terms() -> list[Entry]:
     rows = {"content": "content", "position": "position", "both": "content and position"}
-    return [Entry(row, {"terms": term}, (8, row)) for term, row in rows.items()]
+    return [Entry(row, {"terms": term, **AS_IN_THE_PAPER}, (8, row)) for term, row in rows.items()]
 
 
 def scopes() -> list[Entry]:
@@ -67,14 +74,26 @@ def norms() -> list[Entry]:
         "unnormalised keys": {"key_norm": "none"},
         "no batch norm on queries and values": {"norm": "none"},
     }
-    return [Entry(row, {"layer_options": its}, (10, row)) for row, its in options.items()]
+    return [Entry(row, {"layer_options": its, **AS_IN_THE_PAPER}, (10, row)) for row, its in options.items()]
 
 
 def depths() -> list[Entry]:
     """Without h = 16, which the first stage of a small network cannot be divided by."""
     sizes = [(k, h, 1) for h in (4, 8) for k in (2, 4, 8, 16, 32)] + [(8, 2, 1), (8, 8, 4), (8, 8, 8), (16, 4, 4)]
-    rows = {f"k={k} h={h} u={u}": {"k": k, "h": h, "u": u} for k, h, u in sizes}
+    rows = {f"k={k} h={h} u={u}": {"k": k, "h": h, "u": u, **AS_IN_THE_PAPER} for k, h, u in sizes}
     return [Entry(row, changes, (11, row)) for row, changes in rows.items()]
+
+
+def distinct(entries: Sequence[Entry], image_size: int) -> list[Entry]:
+    """Without windows that reach over any map of this size: those networks are the global one, if that takes part.
+
+    >>> [entry.name for entry in distinct(scopes(), 8)]
+    ['3x3', '7x7', 'global']
+    """
+    if not any("scope" in entry.changes and entry.changes["scope"] is None for entry in entries):
+        return list(entries)
+    widest = 2 * image_size - 1
+    return [entry for entry in entries if (entry.changes.get("scope") or 0) < widest]
 
 
 # Each contest is a function, for the family is known only when all of it has been imported.

@@ -12,8 +12,8 @@ from lambdanets.files import write_atomically
 
 
 def draw_comparison(rows: Sequence[Mapping[str, Any]], title: str, path: Path) -> None:
-    """Accuracies with their spread, best at the top, beside the speed of training."""
-    ordered = sorted(rows, key=lambda row: row["accuracy"])
+    """Accuracies with their spread, best at the top, beside the speed of training; without those that have none."""
+    ordered = sorted((row for row in rows if row["accuracy"] is not None), key=lambda row: row["accuracy"])
     places = range(len(ordered))
     figure = Figure(figsize=(11, 1.6 + 0.32 * len(ordered)), layout="constrained")
     FigureCanvasAgg(figure)

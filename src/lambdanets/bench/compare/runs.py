@@ -5,10 +5,15 @@ from pathlib import Path
 
 from lambdanets.bench.compare.budget import Budget
 from lambdanets.bench.compare.entries import Entry
+from lambdanets.models.resnet import OF_LAMBDA_LAYERS
 from lambdanets.train.assemble import complete
-from lambdanets.train.config import RunConfig
+from lambdanets.train.config import ConfigError, RunConfig, changed_keys
 from lambdanets.train.folder import Description, RunFolder
+from lambdanets.train.guard import NonFiniteLossError
 from lambdanets.train.resolve import resolve
+
+# Two runs that differ in these are the same.
+WHEREABOUTS = {"data.root", "data.workers", "data.download", "checkpoint_seconds"}
 
 
 class OtherRunError(ValueError):
@@ -16,9 +21,13 @@ class OtherRunError(ValueError):
 
 
 def configuration(entry: Entry, budget: Budget, seed: int, more: list[str]) -> RunConfig:
-    """`more` are changes that all entries share, such as where the data are."""
+    """`more` are changes that all entries share, such as where the data are; what is of lambda layers, theirs share."""
+    if any(change.startswith("model.layer=") for change in more):
+        raise ConfigError("model.layer is what entries differ in: choose them with --only")
     config = resolve(budget.recipe, [*budget.settings(seed), *more])
-    return replace(config, model=replace(config.model, changes={**config.model.changes, **entry.changes}))
+    foreign = OF_LAMBDA_LAYERS if entry.changes.get("layer", "lambda") != "lambda" else ()
+    shared = {key: value for key, value in config.model.changes.items() if key not in foreign}
+    return replace(config, model=replace(config.model, changes={**shared, **entry.changes}))
 
 
 def folder_of(root: Path, entry: Entry, seed: int) -> RunFolder:
@@ -35,19 +44,22 @@ def finished(run: RunFolder, config: RunConfig) -> Description | None:
 
     if not run.is_run:
         return None
-    if run.config() != complete(config, open_data(config.data)):
+    if {*changed_keys(run.config(), complete(config, open_data(config.data)))} - WHEREABOUTS:
         raise OtherRunError(f"{run.path} has a run of other settings; compare with another --out, or remove it")
     description = run.description()
     return None if description.finished is None else description
 
 
 def trained(run: RunFolder, config: RunConfig) -> Description:
-    """From wherever it was to its end."""
+    """From wherever it was to its end; without an accuracy if the loss went astray."""
     from lambdanets.train.run import train
 
     done = finished(run, config)
     if done is not None:
         return done
-    result = train(config, run, resume=run.is_run)
+    try:
+        result = train(config, run, resume=run.is_run)
+    except NonFiniteLossError:
+        return run.description()
     assert result is not None  # only further processes have none
     return result.description

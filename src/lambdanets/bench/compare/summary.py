@@ -32,7 +32,10 @@ def rows_of(
     costs: Mapping[str, Mapping[str, Any]],
     published: Published,
 ) -> list[dict[str, Any]]:
-    """One for each entry; the spread is the standard deviation over seeds, none for one seed."""
+    """One for each entry; the spread is the standard deviation over seeds, none for one seed.
+
+    Runs that went astray do not count; an entry that has no others has no accuracy.
+    """
     rows = []
     for entry in entries:
         accuracies = [run.accuracy for run in runs[entry.name] if run.accuracy is not None]
@@ -43,7 +46,7 @@ def rows_of(
         rows.append(
             {
                 "entry": entry.name,
-                "accuracy": mean(accuracies),
+                "accuracy": mean(accuracies) if accuracies else None,
                 "spread": stdev(accuracies) if len(accuracies) > 1 else None,
                 "seeds": len(accuracies),
                 **costs[entry.name],

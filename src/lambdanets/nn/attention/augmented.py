@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lambdanets.nn.arguments import positive
+from lambdanets.nn.arguments import per_axis, positive
 from lambdanets.nn.attention.global_attention import Attention2d
 from lambdanets.nn.context_layer import ContextLayer
 from lambdanets.nn.padding import usable_on_map
@@ -53,6 +53,7 @@ class Augmented2d(ContextLayer):
         for name, share in (("kappa", kappa), ("upsilon", upsilon)):
             if not 0 < share < 1:
                 raise ValueError(f"{owner}: {name} must be above 0 and below 1, got {name}={share}")
+        extents = per_axis(owner, 2, size=size)
         k, v = (round(share * self.d_out / h) for share in (kappa, upsilon))
         d_attention = h * max(v, 1)
         if d_attention >= self.d_out:
@@ -63,17 +64,20 @@ class Augmented2d(ContextLayer):
         self.convolution = nn.Conv2d(d_in, self.d_out - d_attention, 3, padding=1, bias=False)
         nn.init.kaiming_normal_(self.convolution.weight, mode="fan_out", nonlinearity="relu")
         self.attention = Attention2d(
-            d_in, d_attention, h=h, k=max(k, SHALLOWEST), positions="relative", size=size, project_out=True
+            d_in, d_attention, h=h, k=max(k, SHALLOWEST), positions="relative", size=extents, project_out=True
         )
 
     def resize(self, size: int | Sequence[int]) -> None:
         """Fit the relative positions to maps of `size`."""
-        self.attention.resize(size)
+        self.attention.resize(per_axis(type(self).__name__, 2, size=size))
 
     def mix(
         self, x: Float[Tensor, "b i j d"], context: Float[Tensor, "b i j d"], allowed: Allowed
     ) -> Float[Tensor, "b i j o"]:
-        usable_on_map(type(self).__name__, allowed, x.shape[0], x.shape[1:-1])  # a convolution cannot mask pairs
+        owner, grid = type(self).__name__, x.shape[1:-1]
+        usable_on_map(owner, allowed, x.shape[0], grid)  # a convolution cannot mask pairs
+        assert self.attention.offsets is not None
+        self.attention.offsets.check(owner, grid)
         convolved = self.convolution(context.movedim(-1, 1)).movedim(1, -1)
         return torch.cat([convolved, self.attention.mix(x, context, allowed)], -1)
 

@@ -71,11 +71,7 @@ class Attention(HeadedLayer):
         q, keys, values = parts
         bias, beta = None, self.heads.k**-0.5
         if self.offsets is not None:
-            if any(extent > most for extent, most in zip((*grid, *other), self.offsets.size * 2, strict=True)):
-                raise ValueError(
-                    f"{type(self).__name__}: a map of size {tuple(map(max, grid, other))} is larger than its positions "
-                    f"for {self.offsets.size}; layer.resize(size) interpolates them"
-                )
+            self.offsets.check(type(self).__name__, grid, other)
             bias = self.offsets.scores(q * beta, grid, other)
         return attend(q, keys, values, bias=bias, mask=allowed.mask, causal=self.causal, beta=beta)
 

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lambdanets.nn.arguments import positive
+from lambdanets.nn.listeners import has_listeners
 from lambdanets.nn.projections import Dense
 
 
@@ -55,8 +56,9 @@ class Heads(nn.Module):
         self.out = Dense(d_out, d_out, bias) if project_out else nn.Identity()
 
     def forward(self, x: Float[Tensor, "b n d"], context: Float[Tensor, "b m e"]) -> Projected:
-        if x is context:  # one product instead of three
-            parts = (self.query, self.key, self.value)
+        parts = (self.query, self.key, self.value)
+        if x is context and all(type(part) is Dense and not has_listeners(part) for part in parts):
+            # One product instead of three, where nobody replaced a projection or listens to one.
             bias = None if self.query.bias is None else torch.cat([part.bias for part in parts])
             together = F.linear(x, torch.cat([part.weight for part in parts]), bias)
             q, keys, values = together.split([part.out_features for part in parts], -1)

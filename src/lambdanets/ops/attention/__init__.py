@@ -9,7 +9,12 @@ from lambdanets.ops.attention.constructions import convolution_as_attention, ful
 from lambdanets.ops.attention.dictionary import look_up
 from lambdanets.ops.attention.double import gather_and_distribute
 from lambdanets.ops.attention.linear import linear_attention
-from lambdanets.ops.attention.positions import relative_embeddings, relative_scores, sinusoidal_codes
+from lambdanets.ops.attention.positions import (
+    relative_embeddings,
+    relative_scores,
+    relative_values,
+    sinusoidal_codes,
+)
 from lambdanets.ops.attention.scores import (
     additive_scores,
     cosine_scores,
@@ -34,6 +39,7 @@ __all__ = [
     "look_up",
     "relative_embeddings",
     "relative_scores",
+    "relative_values",
     "scaled_dot_scores",
     "sinusoidal_codes",
     "softargmax",

@@ -8,13 +8,19 @@ from lambdanets.ops.attention.softargmax import softargmax
 
 
 def look_up(
-    query: Float[Tensor, "n k"], keys: Float[Tensor, "m k"], values: Float[Tensor, "m v"], *, beta: float = 1.0
+    query: Float[Tensor, "n k"],
+    keys: Float[Tensor, "m k"],
+    values: Float[Tensor, "m v"],
+    *,
+    beta: float | None = None,
 ) -> Float[Tensor, "n v"]:
-    """The values of the keys that a query resembles; with `beta` infinite, the value of the nearest key alone.
+    """y_n = sum_m softargmax_m(beta q_n . k_m) v_m: the values of the keys that a query resembles.
+
+    `beta` is k^-1/2 by default; if it is infinite, the answer is the value of the nearest key alone.
 
     >>> keys, values = torch.eye(3), torch.tensor([[1.0], [2.0], [3.0]])
     >>> look_up(keys[1:2], keys, values, beta=float("inf"))
     tensor([[2.]])
     """
     scores = dot_scores(query[None, :, None], keys[None, :, None])[0, 0]
-    return softargmax(scores, beta) @ values
+    return softargmax(scores, keys.shape[1] ** -0.5 if beta is None else beta) @ values

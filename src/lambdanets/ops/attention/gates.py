@@ -24,7 +24,7 @@ def pooled(x: Float[Tensor, "b m d"], rows: Bool[Tensor, "#b m"] | None = None) 
     tensor([[2.]])
     """
     if rows is None:
-        return x.mean(1)
+        return x.mean(1) if x.shape[1] else x.sum(1)
     return drop_unusable(x, rows).sum(1) / rows.sum(1, keepdim=True).clamp(min=1)
 
 

@@ -6,7 +6,8 @@
 Both are maps over the last axis, and both give zeros where a mask leaves nothing to attend to.
 """
 
-from typing import Literal
+import math
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float
@@ -23,13 +24,17 @@ def softargmax(
 ) -> Float[Tensor, "*b m"]:
     """The softmax of `beta` times the scores, over the positions that the mask leaves.
 
-    `beta` is an inverse temperature: 0 attends to all positions alike, infinity to the largest score.
+    `beta` is an inverse temperature: 0 attends to all positions alike, infinity to the largest score. Scores do not
+    tell how deep queries and keys are, so it is 1 by default: for products of depth k, either scale these
+    (`scaled_dot_scores`) or say `beta=k**-0.5`, as `attend` and `look_up` do by default.
 
     >>> softargmax(torch.tensor([[0.0, 0.0], [3.0, 5.0]]), mask=torch.tensor([[True, True], [False, False]]))
     tensor([[0.5000, 0.5000],
             [0.0000, 0.0000]])
     """
-    if beta == float("inf"):
+    if not beta > -math.inf:  # NaN compares false
+        raise ValueError(f"softargmax: beta must be a number above minus infinity, got beta={beta}")
+    if beta == math.inf:
         return hardargmax(scores, mask)
     scores = beta * scores
     if mask is None:
@@ -64,8 +69,12 @@ def hard_attention_map(
     Args:
         estimator: "straight_through" chooses the largest score. "sampled" chooses position m with the probability that
             the soft map gives it (Gumbel noise on the scores), and takes the gradient at the same noise.
+        beta: the inverse temperature, 1 by default, see `softargmax`.
         generator: where the noise comes from.
     """
+    if estimator not in get_args(Estimator):
+        offered = ", ".join(map(repr, get_args(Estimator)))
+        raise ValueError(f"hard_attention_map: estimator must be one of {offered}, got estimator={estimator!r}")
     if estimator == "sampled":
         noise = torch.empty_like(scores).exponential_(generator=generator).log().neg()
         scores = scores + noise / beta
