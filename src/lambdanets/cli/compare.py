@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +80,7 @@ def report(rows: list[dict[str, Any]], contest: "Contest", options: argparse.Nam
     from lambdanets.cli.terminal import wide_console
     from lambdanets.files import write_atomically
 
-    command = " ".join(["lambdanets", *options.arguments])
+    command = shlex.join(["lambdanets", *options.arguments])
     shared = contest.shared
     whole = {
         "machine": describe_machine(quick=options.quick),

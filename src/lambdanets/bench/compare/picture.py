@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -37,7 +38,7 @@ def draw_comparison(rows: Sequence[Mapping[str, Any]], title: str, path: Path) -
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="x", alpha=0.3)
-    figure.suptitle(title, fontsize=10)
+    figure.suptitle(fill(title, 130), fontsize=9)
     png = BytesIO()
     figure.savefig(png, format="png", dpi=130)
     write_atomically(path, png.getvalue())
