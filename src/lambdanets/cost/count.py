@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from lambdanets.cost import family  # noqa: F401  # its rules
 from lambdanets.cost.multiplies import multiply_adds
-from lambdanets.nn.attention.heads import Heads
 from lambdanets.nn.lambda_layers import LambdaLayer
 from lambdanets.nn.listeners import for_a_while
 
@@ -46,8 +45,6 @@ def count(model: nn.Module, shape: Sequence[int]) -> list[Count]:
         def watch(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
             if module in inside or not inputs or not isinstance(inputs[0], Tensor):
                 return
-            if isinstance(module, Heads) and inputs[0] is not inputs[1]:
-                return  # its projections are called one by one, and counted so
             shape = output.shape if isinstance(output, Tensor) else torch.Size()
             work[module] = work.get(module, 0) + multiply_adds(module, inputs[0].shape, shape)
 

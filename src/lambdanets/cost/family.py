@@ -14,7 +14,6 @@ from lambdanets.nn.attention.axial import Along
 from lambdanets.nn.attention.double import DoubleAttention
 from lambdanets.nn.attention.efficient import EfficientAttention
 from lambdanets.nn.attention.global_attention import Attention
-from lambdanets.nn.attention.heads import Heads
 from lambdanets.nn.attention.linear import LinearAttention
 from lambdanets.nn.attention.local import Local
 from lambdanets.nn.attention.projected import ProjectedAttention
@@ -26,12 +25,6 @@ from lambdanets.nn.faces import OnTokens
 
 def grid_of(layer: ContextLayer, x: Size) -> Size:
     return x[1:-1] if isinstance(layer, OnTokens) else x[2:]
-
-
-@multiply_adds.register
-def _(module: Heads, x: Size, y: Size) -> int:
-    """As one product; called with another context, the projections count themselves."""
-    return math.prod(x) * (module.h * module.k + module.g * (module.k + module.v))
 
 
 @multiply_adds.register
