@@ -50,7 +50,7 @@ class Conv2d(nn.Conv2d):
             return False
         if x.ndim != 4 or x.shape[1] != self.in_channels:  # what torch's convolution has the error for
             return False
-        positions, channels = x[:, 0].numel(), min(self.in_channels, self.out_channels)
+        positions, channels = x.numel() // self.in_channels, min(self.in_channels, self.out_channels)
         return 0 < positions <= channels and x.is_contiguous(memory_format=torch.channels_last)
 
 

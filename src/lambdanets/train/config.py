@@ -135,6 +135,10 @@ def from_tree(tree: Tree) -> RunConfig:
     return RunConfig(**values)
 
 
+# Two runs that differ in these alone are the same.
+WHEREABOUTS = ("checkpoint_seconds", "data.root", "data.workers", "data.download")
+
+
 def changed_keys(old: RunConfig, new: RunConfig) -> list[str]:
     """The keys in which two configurations differ.
 

@@ -18,7 +18,7 @@ from lambdanets.files import write_atomically
 from lambdanets.models import create_model
 from lambdanets.train import checkpoints
 from lambdanets.train.assemble import RunData, complete, make_classifier, make_prepare
-from lambdanets.train.config import ConfigError, RunConfig, changed_keys
+from lambdanets.train.config import WHEREABOUTS, ConfigError, RunConfig, changed_keys
 from lambdanets.train.evaluate import Evaluation, evaluate
 from lambdanets.train.folder import Description, RunFolder, claimed
 from lambdanets.train.history import History, Row
@@ -29,7 +29,7 @@ from lambdanets.train.strategies import ended_together, whole
 from lambdanets.train.trainer import make_trainer, own_callbacks, quiet
 
 # What a run that goes on may do differently.
-MAY_CHANGE = ("trainer.", "checkpoint_seconds", "data.root", "data.workers", "data.download")
+MAY_CHANGE = ("trainer.", *WHEREABOUTS)
 PLAIN: dict[str, Any] = {"highlight": False, "soft_wrap": True, "markup": False}  # texts with names that others chose
 
 

@@ -7,13 +7,10 @@ from lambdanets.bench.compare.budget import Budget
 from lambdanets.bench.compare.entries import Entry
 from lambdanets.models.resnet import OF_LAMBDA_LAYERS
 from lambdanets.train.assemble import complete
-from lambdanets.train.config import ConfigError, RunConfig, changed_keys
+from lambdanets.train.config import WHEREABOUTS, ConfigError, RunConfig, changed_keys
 from lambdanets.train.folder import Description, RunFolder
 from lambdanets.train.guard import NonFiniteLossError
 from lambdanets.train.resolve import resolve
-
-# Two runs that differ in these are the same.
-WHEREABOUTS = {"data.root", "data.workers", "data.download", "checkpoint_seconds"}
 
 
 class OtherRunError(ValueError):
@@ -44,7 +41,7 @@ def finished(run: RunFolder, config: RunConfig) -> Description | None:
 
     if not run.is_run:
         return None
-    if {*changed_keys(run.config(), complete(config, open_data(config.data)))} - WHEREABOUTS:
+    if {*changed_keys(run.config(), complete(config, open_data(config.data)))} - {*WHEREABOUTS}:
         raise OtherRunError(f"{run.path} has a run of other settings; compare with another --out, or remove it")
     description = run.description()
     return None if description.finished is None else description

@@ -32,7 +32,7 @@ definitions.define(
 def _rectify(
     x: Tensor, mean: Tensor, scale: Tensor, shift: Tensor, residual: Tensor | None, residual_scale: Tensor | None
 ) -> Tensor:
-    y = _like(x)
+    rows, y = _rows(x), _like(x)
     columns = [None if t is None else t.contiguous() for t in (mean, scale, shift, residual_scale)]
     if any(t is not None and t.shape != x.shape[1:2] for t in columns):
         wanted, found = tuple(x.shape[1:2]), [None if t is None else tuple(t.shape) for t in columns]
@@ -40,7 +40,7 @@ def _rectify(
     if residual is not None and residual.shape != x.shape:
         raise ValueError(f"lambdanets: residual must be {tuple(x.shape)} here, got {tuple(residual.shape)}")
     more = None if residual is None else _rows(residual)
-    call("norm_rectified", (*_rows(x).shape, threads()), _rows(x), *columns[:3], more, columns[3], y)
+    call("norm_rectified", (*rows.shape, threads()), rows, *columns[:3], more, columns[3], y)
     return y
 
 
