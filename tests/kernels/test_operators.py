@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lambdanets.kernels import unavailable
-from lambdanets.kernels.operators import batch_norm, layer, position_term, rectified_norm
+from lambdanets.kernels.operators import batch_norm, layer, position_term, rectified_norm, rectified_norms
 
 pytestmark = [
     pytest.mark.unchecked,
@@ -47,6 +47,14 @@ def test_batch_norm(layout, trains):
 def test_rectified_norm(residual, trains):
     x, weight, bias, more = tensors((2, 7, 5, 3), (7,), (7,), (2, 7, 5, 3), trains=trains)
     torch.library.opcheck(rectified_norm, (x, weight, bias, more if residual else None, 1e-5))
+
+
+@pytest.mark.parametrize("trains", [True, False], ids=["with gradients", "without"])
+def test_rectified_norms(trains):
+    shapes = ((2, 7, 5, 3), (7,), (7,))
+    torch.library.opcheck(
+        rectified_norms, (*tensors(*shapes, trains=trains), 1e-5, *tensors(*shapes, trains=trains), 1e-3)
+    )
 
 
 def test_statistics_have_no_gradient():

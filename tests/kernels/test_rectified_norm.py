@@ -12,7 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from compare import TOLERANCE, assert_close
 from lambdanets import create_model
 from lambdanets.kernels import unavailable
-from lambdanets.kernels.operators import rectified_norm, rectify
+from lambdanets.kernels.operators import rectified_norm, rectified_norms, rectify
 from lambdanets.nn.rectified import Rectified, norm_then_relu, norms_then_relu
 
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=f"no kernels: {unavailable()}")
@@ -84,6 +84,45 @@ def test_two_norms():
         assert norms_then_relu(norms[0], x, norms[1].train(), other) is None
 
 
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("shape", [(2, 7, 5, 3), (1, 33, 11, 13), (1, 5, 1, 2)])
+def test_two_norms_in_training(shape, dtype):
+    torch.manual_seed(0)
+    x, other, g = (maps(*shape, dtype=dtype) for _ in range(3))
+    other += 100  # far from zero, where sums that are not about a mean lose digits
+    norms = [norm_of(shape[1], dtype) for _ in range(2)]
+    norms[1].eps = 1e-3
+
+    def run(function, precision):
+        its, others = (copy.deepcopy(norm).to(precision) for norm in norms)
+        leaves = [t.to(precision).requires_grad_() for t in (x, other)]
+        y = function(its, leaves[0], others, leaves[1])
+        parameters = [its.weight, its.bias, others.weight, others.bias]
+        names = ["dx", "dother", "dweight", "dbias", "dother_weight", "dother_bias"]
+        gradients = torch.autograd.grad(y, [*leaves, *parameters], g.to(precision))
+        kept = {f"{i}.{name}": b for i, norm in enumerate((its, others)) for name, b in norm.named_buffers()}
+        return {"y": y.detach(), **dict(zip(names, gradients, strict=True)), **kept}
+
+    def apart(norm, x, other_norm, other):
+        return plain(norm, x, other_norm(other))
+
+    ours = run(norms_then_relu, dtype)
+    assert_close(ours, run(apart, torch.float64), TOLERANCE[dtype], naive=run(apart, dtype))
+    assert ours["0.num_batches_tracked"] == ours["1.num_batches_tracked"] == 1
+
+
+def test_gradients_of_two_norms():
+    torch.manual_seed(0)
+    halves = [(maps(1, 5, 3, 3), *torch.randn(2, 5).double()) for _ in range(2)]
+    leaves = [t.requires_grad_() for half in halves for t in half]
+
+    def run(*t):
+        return rectified_norms(*t[:3], 1e-5, *t[3:], 1e-3)[0]
+
+    assert torch.autograd.gradcheck(run, leaves)
+    assert torch.autograd.gradgradcheck(run, leaves)
+
+
 def test_gradcheck():
     torch.manual_seed(0)
     leaves = [t.requires_grad_() for t in (maps(1, 5, 3, 3), *torch.randn(2, 5).double(), maps(1, 5, 3, 3))]
@@ -125,9 +164,16 @@ def test_no_norm_but_one_that_fits():
     with torch.no_grad():
         assert norms_then_relu(norm_of(7).eval(), x, norm_of(7).eval(), maps(2, 7, 3, 5)) is None
     with pytest.raises(ValueError, match="must be"):
-        rectify(maps(1, 5, 3, 1), *torch.randn(3, 4), None, None)
+        rectify(maps(1, 5, 3, 1), *torch.randn(3, 4), None, None, None)
     with pytest.raises(ValueError, match="residual must be"):
-        rectify(maps(1, 5, 3, 1), *torch.randn(3, 5), maps(1, 5, 2, 1), None)
+        rectify(maps(1, 5, 3, 1), *torch.randn(3, 5), maps(1, 5, 2, 1), None, None)
+
+
+@pytest.mark.unchecked
+def test_a_residual_has_both_or_neither():
+    x = maps(1, 5, 3, 1)
+    with pytest.raises(ValueError, match="both a mean and a scale"):
+        rectify(x, *torch.randn(3, 5), x, torch.randn(5), None)
 
 
 def test_statistics_that_lie_apart():

@@ -171,7 +171,7 @@ typedef struct {
     double eps;
     layout x, dx, column;
     norm t;
-    double *center, *scale, *shift, *residual, *residual_scale, *y, *dy; /* of a rectifier, or NULL */
+    double *center, *scale, *shift, *residual, *residual_center, *residual_scale, *y, *dy; /* of a rectifier, or NULL */
 } norm_case;
 
 /* The rectifier forward; what it needs backward is the y that it should have made, so that rounding changes no sign. */
@@ -179,20 +179,22 @@ static void run_rectified(norm_case *c, int wide, int64_t threads) {
     tensor x = filled(&c->x, wide, c->t.x), residual = {0}, y = empty(&c->dx, wide);
     tensor center = filled(&c->column, wide, c->center), scale = filled(&c->column, wide, c->scale);
     tensor shift = filled(&c->column, wide, c->shift);
-    tensor residual_scale = {0};
+    tensor residual_center = {0}, residual_scale = {0};
     if (c->residual) residual = filled(&c->dx, wide, c->residual);
+    if (c->residual_center) residual_center = filled(&c->column, wide, c->residual_center);
     if (c->residual_scale) residual_scale = filled(&c->column, wide, c->residual_scale);
     now.kernel = "norm_rectified";
     must_be_ok(wide ? lambda_norm_rectified_f64(c->rows, c->columns, threads, x.data, center.data, scale.data, shift.data,
-                                                residual.data, residual_scale.data, y.data)
+                                                residual.data, residual_center.data, residual_scale.data, y.data)
                     : lambda_norm_rectified_f32(c->rows, c->columns, threads, x.data, center.data, scale.data, shift.data,
-                                                residual.data, residual_scale.data, y.data));
+                                                residual.data, residual_center.data, residual_scale.data, y.data));
     check("y", &y, c->y, 1);
     check("x", &x, c->t.x, 1e-9);
     check("mean", &center, c->center, 1e-9);
     check("scale", &scale, c->scale, 1e-9);
     check("shift", &shift, c->shift, 1e-9);
     if (c->residual) check("residual", &residual, c->residual, 1e-9);
+    if (c->residual_center) check("residual_mean", &residual_center, c->residual_center, 1e-9);
     if (c->residual_scale) check("residual_scale", &residual_scale, c->residual_scale, 1e-9);
 }
 
@@ -295,12 +297,13 @@ static norm_case make_norm_case(void) {
         c.scale = numbers(&c.column);
         c.shift = numbers(&c.column);
         c.residual = one_in(2) ? numbers(&c.dx) : NULL;
-        c.residual_scale = c.residual && one_in(2) ? numbers(&c.column) : NULL;
+        c.residual_center = c.residual && one_in(2) ? numbers(&c.column) : NULL;
+        c.residual_scale = c.residual_center ? numbers(&c.column) : NULL;
         c.y = zeros(c.rows * c.columns);
         c.dy = c.t.g;
         c.t.g = zeros(c.rows * c.columns);
-        naive_rectifier(c.rows, c.columns, c.t.x, c.center, c.scale, c.shift, c.residual, c.residual_scale, c.dy,
-                        c.y, c.t.g);
+        naive_rectifier(c.rows, c.columns, c.t.x, c.center, c.scale, c.shift, c.residual, c.residual_center,
+                        c.residual_scale, c.dy, c.y, c.t.g);
     }
     naive_norm(c.rows, c.columns, c.eps, &c.t);
     return c;
@@ -328,7 +331,7 @@ static void run_case(void) {
                          t->dtable, t->dlc,  c->raw_q,   c->raw_values, c->norm, l->keys,  l->dlc,      l->before,
                          l->lc,   l->by_u,   l->softmax, l->dkeys,   l->dvalues, s->x,     s->weight,   s->g,
                          s->mean, s->var,    s->dx,      s->dweight, s->dbias, normed.center, normed.scale,
-                         normed.shift, normed.residual, normed.residual_scale, normed.y, normed.dy};
+                         normed.shift, normed.residual, normed.residual_center, normed.residual_scale, normed.y, normed.dy};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free((void *)all[i]);
 }
 

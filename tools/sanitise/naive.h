@@ -128,13 +128,15 @@ typedef struct {
     double steepest;                               /* the largest 1 / sqrt(var + eps): rounding errors grow by it */
 } norm;
 
-/* y = max(0, (x - center) scale + shift + residual more), and g what is left of its gradient. */
+/* y = max(0, (x - center) scale + shift + (residual - its center) its scale), and g what is left of its gradient. */
 static void naive_rectifier(int64_t rows, int64_t columns, const double *x, const double *center, const double *scale,
-                            const double *shift, const double *residual, const double *more, const double *dy, double *y,
-                            double *g) {
+                            const double *shift, const double *residual, const double *residual_center,
+                            const double *residual_scale, const double *dy, double *y, double *g) {
     for (int64_t i = 0; i < rows * columns; i++) {
         const int64_t c = i % columns;
-        y[i] = fmax(0, (x[i] - center[c]) * scale[c] + shift[c] + (residual ? residual[i] * (more ? more[c] : 1) : 0));
+        double other = residual ? residual[i] : 0;
+        if (residual_center) other = (other - residual_center[c]) * residual_scale[c];
+        y[i] = fmax(0, (x[i] - center[c]) * scale[c] + shift[c] + other);
         g[i] = y[i] > 0 ? dy[i] : 0;
     }
 }

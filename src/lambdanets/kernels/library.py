@@ -36,7 +36,7 @@ class Problem(ctypes.Structure):
 
 PROBLEM = [ctypes.POINTER(Problem)]
 # What every kernel takes before its tensors, and how many tensors. As in lambda.h, to which the number belongs.
-INTERFACE = 3
+INTERFACE = 4
 KERNELS: dict[str, tuple[list[type], int]] = {
     "forward": (PROBLEM, 5),
     "backward": (PROBLEM, 9),
@@ -44,7 +44,7 @@ KERNELS: dict[str, tuple[list[type], int]] = {
     "content_backward": (PROBLEM, 7),
     "norm_statistics": ([ctypes.c_int64] * 4, 3),
     "norm_backward": ([*[ctypes.c_int64] * 5, ctypes.c_double], 10),
-    "norm_rectified": ([ctypes.c_int64] * 3, 7),
+    "norm_rectified": ([ctypes.c_int64] * 3, 8),
 }
 
 

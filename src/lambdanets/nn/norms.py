@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -109,11 +109,10 @@ def weight_and_bias(norms: Sequence[_BatchNorm]) -> tuple[Float[Tensor, "c"], Fl
 
 def keep_statistics(norms: Sequence[_BatchNorm], mean: Float[Tensor, "c"], var: Float[Tensor, "c"], rows: int) -> None:
     """Move the running statistics of norms of neighbouring columns towards those of a batch of so many rows."""
-    count = torch.tensor(rows)
     channels = [norm.num_features for norm in norms]
     for norm, its_mean, its_var in zip(norms, mean.split(channels), var.split(channels), strict=True):
         if norm.track_running_stats:
-            update_statistics(norm, its_mean, its_var * (rows / (rows - 1)), count)
+            update_statistics(norm, its_mean, its_var * (rows / (rows - 1)))
 
 
 def is_plain(norm: nn.Module) -> bool:
@@ -146,7 +145,7 @@ def masked_batch_norm(
     if norm.track_running_stats:
         # In the dtype of var: the quotient of two whole numbers would be a float32.
         unbiased = var * (count.to(var.dtype) / (count - 1).clamp(min=1))
-        update_statistics(norm, mean.detach(), unbiased.detach(), count)
+        update_statistics(norm, mean.detach(), unbiased.detach(), count > 0)
     return scaled(norm, (x - mean) * torch.rsqrt(var + norm.eps))
 
 
@@ -157,18 +156,18 @@ def scaled(norm: _BatchNorm, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"
 
 
 def update_statistics(
-    norm: _BatchNorm, mean: Float[Tensor, "c"], var: Float[Tensor, "c"], count: Int[Tensor, ""]
+    norm: _BatchNorm, mean: Float[Tensor, "c"], var: Float[Tensor, "c"], counted: bool | Bool[Tensor, ""] = True
 ) -> None:
-    """Move the running statistics towards those of a batch, unless that has counted nothing."""
+    """Move the running statistics towards those of a batch, unless that has `counted` nothing."""
     assert norm.running_mean is not None
     assert norm.running_var is not None
     assert norm.num_batches_tracked is not None
-    some = count > 0
-    norm.num_batches_tracked.add_(some)
-    share = some.to(norm.running_mean.dtype)
-    share = share / norm.num_batches_tracked.clamp(min=1) if norm.momentum is None else share * norm.momentum
-    norm.running_mean.lerp_(mean.to(norm.running_mean.dtype), share)
-    norm.running_var.lerp_(var.to(norm.running_var.dtype), share)
+    dtype = norm.running_mean.dtype
+    norm.num_batches_tracked.add_(counted)
+    share = 1 / norm.num_batches_tracked.clamp(min=1).to(dtype) if norm.momentum is None else norm.momentum
+    share = counted.to(dtype) * share if isinstance(counted, Tensor) else share
+    norm.running_mean.lerp_(mean.to(dtype), share)
+    norm.running_var.lerp_(var.to(dtype), share)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lambdanets.kernels import is_transformed, unavailable
-from lambdanets.kernels.operators import rectified_norm, rectify
+from lambdanets.kernels.operators import rectified_norm, rectified_norms, rectify
 from lambdanets.nn.listeners import has_listeners
 from lambdanets.nn.norms import keep_statistics
 
@@ -39,7 +39,7 @@ def norm_then_relu(
         y, mean, var = rectified_norm(x, norm.weight, norm.bias, residual, norm.eps)
         keep_statistics([norm], mean, var, rows)
     elif not norm.training and not needs_gradient(norm, x, residual):
-        y = rectify(x, *mean_and_scale(norm), norm.bias, residual, None)
+        y = rectify(x, *mean_and_scale(norm), norm.bias, residual, None, None)
     return y
 
 
@@ -49,17 +49,22 @@ def norms_then_relu(
     other_norm: nn.Module,
     other: Float[Tensor, "b c i j"],
 ) -> Float[Tensor, "b c i j"] | None:
-    """relu(norm(x) + other_norm(other)) in eval mode, or None if that takes more than the kernels can do."""
-    if isinstance(x, Tensor) and x.shape != other.shape:
+    """relu(norm(x) + other_norm(other)), or None if that takes more than the kernels can do."""
+    if not can_serve(norm, x) or not can_serve(other_norm, other):
         return None
-    for its_norm, its_x in ((norm, x), (other_norm, other)):
-        if not can_serve(its_norm, its_x) or its_norm.training or needs_gradient(its_norm, its_x):
-            return None
+    if x.shape != other.shape or norm.training != other_norm.training:
+        return None
     assert isinstance(norm, nn.BatchNorm2d)
     assert isinstance(other_norm, nn.BatchNorm2d)
-    mean, scale = mean_and_scale(other_norm)
-    shift = norm.bias + other_norm.bias - mean * scale
-    y: Tensor = rectify(x, *mean_and_scale(norm), shift, other, scale)
+    y: Tensor | None = None
+    rows = x.numel() // x.shape[1]
+    if norm.training and rows > 1:
+        its, others = (x, norm.weight, norm.bias, norm.eps), (other, other_norm.weight, other_norm.bias, other_norm.eps)
+        y, mean, var, other_mean, other_var = rectified_norms(*its, *others)
+        keep_statistics([norm], mean, var, rows)
+        keep_statistics([other_norm], other_mean, other_var, rows)
+    elif not norm.training and not needs_gradient(norm, x) and not needs_gradient(other_norm, other):
+        y = rectify(x, *mean_and_scale(norm), norm.bias + other_norm.bias, other, *mean_and_scale(other_norm))
     return y
 
 

@@ -13,7 +13,7 @@
     DO(norm_backward, LAMBDA_NORM_BACKWARD(real),                                                                \
        (rows, columns, stride, g_stride, threads, eps, x, weight, mean, var, y, dy, g, dx, dweight, dbias), type)    \
     DO(norm_rectified, LAMBDA_NORM_RECTIFIED(real),                                                              \
-       (rows, columns, threads, x, mean, scale, shift, residual, residual_scale, y), type)
+       (rows, columns, threads, x, mean, scale, shift, residual, residual_mean, residual_scale, y), type)
 #define BOTH_TYPES(DO) EACH_KERNEL(DO, f32, float) EACH_KERNEL(DO, f64, double)
 
 typedef struct {

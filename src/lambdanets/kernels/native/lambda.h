@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Counts up whenever a parameter or a field changes. */
-#define LAMBDA_INTERFACE 3
+#define LAMBDA_INTERFACE 4
 
 /* A grid of queries that looks at a grid of context positions. Maps of one axis have a first axis of length 1. */
 typedef struct {
@@ -49,12 +49,12 @@ enum { LAMBDA_OK = 0, LAMBDA_NO_MEMORY = 1 };
 /* Batch norm in training of a (rows, columns) matrix x: mean and variance of the columns; and backward, from the gradient
  * g of (x - mean) weight / sqrt(var + eps) + bias that of x, which may take its place. Rows are `stride` apart in x,
  * `g_stride` in g and dx.
- * With a rectifier behind it: y = max(0, (x - mean) scale + shift + residual residual_scale), where the last two may be
- * NULL for none and for 1; and backward, for a scale of 1, g is not read but written, as dy where y is above 0. Then y, dy and the residual are contiguous. Without, y
- * and dy are NULL. */
+ * With a rectifier behind it: y = max(0, (x - mean) scale + shift + (residual - residual_mean) residual_scale), where
+ * the last two may be NULL for the residual as it is, and all three for none; and backward g is not read but written, as
+ * dy where y is above 0. Then y, dy and the residual are contiguous. Without, y and dy are NULL. */
 #define LAMBDA_NORM_RECTIFIED(real)                                                                              \
     (int64_t rows, int64_t columns, int64_t threads, const real *x, const real *mean, const real *scale,          \
-     const real *shift, const real *residual, const real *residual_scale, real *y)
+     const real *shift, const real *residual, const real *residual_mean, const real *residual_scale, real *y)
 #define LAMBDA_NORM_STATISTICS(real) \
     (int64_t rows, int64_t columns, int64_t stride, int64_t threads, const real *x, real *mean, real *var)
 #define LAMBDA_NORM_BACKWARD(real)                                                                               \

@@ -11,10 +11,11 @@
 #include <string.h>
 
 #include "lambda.h"
+#include "workspace.h"
 
 enum { BLOCK = 64 };
 
-#define SMALLER(a, b) ((a) < (b) ? (a) : (b))
+#define BLOCKS(rows) (((rows) + BLOCK - 1) / BLOCK)
 
 /* sums[0] and sums[1] of every block: its mean and its sum of squares about that. */
 static void moments(const real *x, int64_t rows, int64_t stride, int64_t columns, real *sums) {
@@ -34,56 +35,72 @@ static void moments(const real *x, int64_t rows, int64_t stride, int64_t columns
 int NAME(norm_statistics) LAMBDA_NORM_STATISTICS(real);
 int NAME(norm_statistics)(int64_t rows, int64_t columns, int64_t stride, int64_t threads, const real *x, real *mean,
                           real *var) {
-    const int64_t blocks = (rows + BLOCK - 1) / BLOCK;
+    const int64_t blocks = BLOCKS(rows);
     real *sums = malloc(sizeof(real) * 2 * blocks * columns);
-    if (!sums) return LAMBDA_NO_MEMORY;
+    double *joined = calloc(2 * columns, sizeof(double)), *m = joined, *s = joined + columns;
+    if (!sums || !joined) {
+        free(joined);
+        free(sums);
+        return LAMBDA_NO_MEMORY;
+    }
 #pragma omp parallel num_threads((int)threads)
     {
 #pragma omp for schedule(static)
         for (int64_t z = 0; z < blocks; z++)
             moments(x + z * BLOCK * stride, SMALLER(BLOCK, rows - z * BLOCK), stride, columns, sums + 2 * z * columns);
-#pragma omp for schedule(static)
-        for (int64_t c = 0; c < columns; c++) {
-            double m = 0, s = 0, n = 0;
-            for (int64_t z = 0; z < blocks; z++) {
-                const double more = (double)SMALLER(BLOCK, rows - z * BLOCK), d = sums[2 * z * columns + c] - m;
-                s += sums[(2 * z + 1) * columns + c] + d * d * n * more / (n + more);
-                m += d * more / (n + more);
-                n += more;
+        /* All blocks of some columns, one block after another: as vectors. */
+        const int64_t first = columns * omp_get_thread_num() / omp_get_num_threads();
+        const int64_t end = columns * (omp_get_thread_num() + 1) / omp_get_num_threads();
+        double n = 0;
+        for (int64_t z = 0; z < blocks; z++) {
+            const double more = (double)SMALLER(BLOCK, rows - z * BLOCK), share = more / (n + more), apart = n * share;
+            const real *its_mean = sums + 2 * z * columns, *its_squares = its_mean + columns;
+            for (int64_t c = first; c < end; c++) {
+                const double d = its_mean[c] - m[c];
+                s[c] += its_squares[c] + d * d * apart;
+                m[c] += d * share;
             }
-            mean[c] = (real)m;
-            var[c] = (real)(s / (double)rows);
+            n += more;
+        }
+        for (int64_t c = first; c < end; c++) {
+            mean[c] = (real)m[c];
+            var[c] = (real)(s[c] / (double)rows);
         }
     }
+    free(joined);
     free(sums);
     return LAMBDA_OK;
 }
 
 /* A number that is not one stays what it is. */
+static void rectify(int64_t columns, const real *x, const real *mean, const real *scale, const real *shift,
+                    const real *residual, const real *residual_mean, const real *residual_scale, real *y) {
+    if (residual && residual_mean)
+        for (int64_t c = 0; c < columns; c++) {
+            const real other = (residual[c] - residual_mean[c]) * residual_scale[c];
+            const real sum = (x[c] - mean[c]) * scale[c] + shift[c] + other;
+            y[c] = 0 > sum ? 0 : sum;
+        }
+    else if (residual)
+        for (int64_t c = 0; c < columns; c++) {
+            const real sum = (x[c] - mean[c]) * scale[c] + shift[c] + residual[c];
+            y[c] = 0 > sum ? 0 : sum;
+        }
+    else
+        for (int64_t c = 0; c < columns; c++) {
+            const real sum = (x[c] - mean[c]) * scale[c] + shift[c];
+            y[c] = 0 > sum ? 0 : sum;
+        }
+}
+
 int NAME(norm_rectified) LAMBDA_NORM_RECTIFIED(real);
 int NAME(norm_rectified)(int64_t rows, int64_t columns, int64_t threads, const real *x, const real *mean,
-                         const real *scale, const real *shift, const real *residual, const real *residual_scale,
-                         real *y) {
+                         const real *scale, const real *shift, const real *residual, const real *residual_mean,
+                         const real *residual_scale, real *y) {
 #pragma omp parallel for schedule(static) num_threads((int)threads)
-    for (int64_t r = 0; r < rows; r++) {
-        const real *in = x + r * columns, *more = residual + r * columns;
-        real *out = y + r * columns;
-        if (residual && residual_scale)
-            for (int64_t c = 0; c < columns; c++) {
-                const real sum = (in[c] - mean[c]) * scale[c] + shift[c] + more[c] * residual_scale[c];
-                out[c] = 0 > sum ? 0 : sum;
-            }
-        else if (residual)
-            for (int64_t c = 0; c < columns; c++) {
-                const real sum = (in[c] - mean[c]) * scale[c] + shift[c] + more[c];
-                out[c] = 0 > sum ? 0 : sum;
-            }
-        else
-            for (int64_t c = 0; c < columns; c++) {
-                const real sum = (in[c] - mean[c]) * scale[c] + shift[c];
-                out[c] = 0 > sum ? 0 : sum;
-            }
-    }
+    for (int64_t r = 0; r < rows; r++)
+        rectify(columns, x + r * columns, mean, scale, shift, residual ? residual + r * columns : NULL, residual_mean,
+                residual_scale, y + r * columns);
     return LAMBDA_OK;
 }
 
@@ -91,7 +108,7 @@ int NAME(norm_backward) LAMBDA_NORM_BACKWARD(real);
 int NAME(norm_backward)(int64_t rows, int64_t columns, int64_t stride, int64_t g_stride, int64_t threads, double eps,
                         const real *x, const real *weight, const real *mean, const real *var, const real *y,
                         const real *dy, real *g, real *dx, real *dweight, real *dbias) {
-    const int64_t blocks = (rows + BLOCK - 1) / BLOCK;
+    const int64_t blocks = BLOCKS(rows);
     real *sums = malloc(sizeof(real) * (2 * blocks + 3) * columns);
     if (!sums) return LAMBDA_NO_MEMORY;
     real *scale = sums + 2 * blocks * columns, *slope = scale + columns, *shift = slope + columns;

@@ -7,5 +7,6 @@ from lambdanets.kernels.operators.batch_norm import batch_norm
 from lambdanets.kernels.operators.layer import infer, layer
 from lambdanets.kernels.operators.position import position_term
 from lambdanets.kernels.operators.rectified_norm import rectified_norm, rectify
+from lambdanets.kernels.operators.rectified_norms import rectified_norms
 
-__all__ = ["batch_norm", "infer", "layer", "position_term", "rectified_norm", "rectify"]
+__all__ = ["batch_norm", "infer", "layer", "position_term", "rectified_norm", "rectified_norms", "rectify"]

@@ -15,9 +15,10 @@ from lambdanets.kernels.library import call, threads
 from lambdanets.kernels.operators.batch_norm import statistics
 from lambdanets.kernels.operators.definitions import definitions
 
-# max(0, (x - mean) scale + shift + residual residual_scale), for inference: it has no gradient.
+# max(0, (x - mean) scale + shift + (residual - residual_mean) residual_scale), for inference: it has no gradient.
 definitions.define(
-    "rectify(Tensor x, Tensor mean, Tensor scale, Tensor shift, Tensor? residual, Tensor? residual_scale) -> Tensor"
+    "rectify(Tensor x, Tensor mean, Tensor scale, Tensor shift, Tensor? residual, Tensor? residual_mean,"
+    " Tensor? residual_scale) -> Tensor"
 )
 definitions.define(
     "rectified_norm(Tensor x, Tensor weight, Tensor bias, Tensor? residual, float eps) -> (Tensor, Tensor, Tensor)"
@@ -29,18 +30,27 @@ definitions.define(
 
 
 @torch.library.impl(definitions, "rectify", "CPU")
-def _rectify(
-    x: Tensor, mean: Tensor, scale: Tensor, shift: Tensor, residual: Tensor | None, residual_scale: Tensor | None
+def apply(
+    x: Tensor,
+    mean: Tensor,
+    scale: Tensor,
+    shift: Tensor,
+    residual: Tensor | None,
+    residual_mean: Tensor | None,
+    residual_scale: Tensor | None,
 ) -> Tensor:
-    rows, y = _rows(x), _like(x)
-    columns = [None if t is None else t.contiguous() for t in (mean, scale, shift, residual_scale)]
+    """`rectify` itself."""
+    y = like(x)
+    columns = [None if t is None else t.contiguous() for t in (mean, scale, shift, residual_mean, residual_scale)]
     if any(t is not None and t.shape != x.shape[1:2] for t in columns):
         wanted, found = tuple(x.shape[1:2]), [None if t is None else tuple(t.shape) for t in columns]
-        raise ValueError(f"lambdanets: mean, scale, shift and residual_scale must be {wanted}, got {found}")
+        raise ValueError(f"lambdanets: means, scales and shift must be {wanted}, got {found}")
+    if (residual_mean is None) != (residual_scale is None):
+        raise ValueError("lambdanets: a residual has both a mean and a scale or neither")
     if residual is not None and residual.shape != x.shape:
         raise ValueError(f"lambdanets: residual must be {tuple(x.shape)} here, got {tuple(residual.shape)}")
-    more = None if residual is None else _rows(residual)
-    call("norm_rectified", (*rows.shape, threads()), rows, *columns[:3], more, columns[3], y)
+    rows, more = rows_of(x), None if residual is None else rows_of(residual)
+    call("norm_rectified", (*rows.shape, threads()), rows, *columns[:3], more, *columns[3:], y)
     return y
 
 
@@ -48,43 +58,46 @@ def _rectify(
 def _forward(
     x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    mean, var = statistics(_rows(x))
-    return _rectify(x, mean, weight * torch.rsqrt(var + eps), bias, residual, None), mean, var
+    mean, var = statistics(rows_of(x))
+    return apply(x, mean, weight * torch.rsqrt(var + eps), bias, residual, None, None), mean, var
 
 
 @torch.library.impl(definitions, "rectified_norm_backward", "CPU")
-def _gradients(
+def gradients(
     dy: Tensor, x: Tensor, weight: Tensor, y: Tensor, mean: Tensor, var: Tensor, eps: float, has_residual: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    dx, dweight, dbias = _like(x), torch.empty_like(mean), torch.empty_like(mean)
-    dresidual = _like(x) if has_residual else x.new_empty(0)
+    """Of x, weight, bias and the residual."""
+    dx, dweight, dbias = like(x), torch.empty_like(mean), torch.empty_like(mean)
+    dresidual = like(x) if has_residual else x.new_empty(0)
     g = dresidual if has_residual else dx
     channels = x.shape[1]
     sizes = (x.numel() // channels, channels, channels, channels, threads(), eps)
-    call("norm_backward", sizes, _rows(x), weight.contiguous(), mean, var, _rows(y), _rows(dy), g, dx, dweight, dbias)
+    seen = (rows_of(x), weight.contiguous(), mean, var, rows_of(y), rows_of(dy))
+    call("norm_backward", sizes, *seen, g, dx, dweight, dbias)
     return dx, dweight, dbias, dresidual
 
 
-def _rows(x: Tensor) -> Tensor:
+def rows_of(x: Tensor) -> Tensor:
     """(b, c, i, j) -> (rows, c), which is how maps lie in memory whose channels are last."""
     return x.contiguous(memory_format=torch.channels_last).movedim(1, -1).flatten(0, 2)
 
 
-def _like(x: Tensor) -> Tensor:
+def like(x: Tensor) -> Tensor:
+    """Maps of that size whose channels are last."""
     return torch.empty_like(x, memory_format=torch.channels_last)
 
 
 def _fake(
     x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return _like(x), x.new_empty(x.shape[1]), x.new_empty(x.shape[1])
+    return like(x), x.new_empty(x.shape[1]), x.new_empty(x.shape[1])
 
 
 def _fake_gradients(
     dy: Tensor, x: Tensor, weight: Tensor, y: Tensor, mean: Tensor, var: Tensor, eps: float, has_residual: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    dresidual = _like(x) if has_residual else x.new_empty(0)
-    return _like(x), torch.empty_like(mean), torch.empty_like(mean), dresidual
+    dresidual = like(x) if has_residual else x.new_empty(0)
+    return like(x), torch.empty_like(mean), torch.empty_like(mean), dresidual
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
@@ -98,25 +111,24 @@ def _backward(ctx: Any, dy: Tensor, *_: Any) -> tuple[Any, ...]:
     saved = ctx.saved_tensors
     if torch.is_grad_enabled():  # somebody wants derivatives of these, which torch's own norm has
         x, weight, y, *_ = saved
-        dx, dweight, dbias, dresidual = _differentiable_gradients(dy, x, weight, y, ctx.eps)
+        g = dy * (y > 0)
+        dx, dweight, dbias, dresidual = *differentiable_gradients(g, x, weight, ctx.eps), g
     else:
-        gradients = torch.ops.lambdanets.rectified_norm_backward(dy, *saved, ctx.eps, ctx.has_residual)
-        dx, dweight, dbias, dresidual = gradients
+        found = torch.ops.lambdanets.rectified_norm_backward(dy, *saved, ctx.eps, ctx.has_residual)
+        dx, dweight, dbias, dresidual = found
     return dx, dweight, dbias, dresidual if ctx.has_residual else None, None
 
 
-def _differentiable_gradients(
-    dy: Tensor, x: Tensor, weight: Tensor, y: Tensor, eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    g = dy * (y > 0)
+def differentiable_gradients(g: Tensor, x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Of x, weight and bias, from the gradient g of their norm, by operators that have gradients themselves."""
     normed = torch.nn.functional.batch_norm(x, None, None, weight, None, training=True, eps=eps)
     inputs = [t for t in (x, weight) if t.requires_grad]
     found = iter(torch.autograd.grad(normed, inputs, g, create_graph=True) if inputs else ())
     dx, dweight = (next(found) if t.requires_grad else torch.zeros_like(t) for t in (x, weight))
-    return dx, dweight, g.sum((0, 2, 3)), g
+    return dx, dweight, g.sum((0, 2, 3))
 
 
-torch.library.register_fake("lambdanets::rectify", lambda x, *_: _like(x), lib=definitions)
+torch.library.register_fake("lambdanets::rectify", lambda x, *_: like(x), lib=definitions)
 torch.library.register_fake("lambdanets::rectified_norm", _fake, lib=definitions)
 torch.library.register_fake("lambdanets::rectified_norm_backward", _fake_gradients, lib=definitions)
 torch.library.register_autograd("lambdanets::rectified_norm", _backward, setup_context=_remember, lib=definitions)
