@@ -27,6 +27,8 @@ class Guard(Callback):
 
     def __init__(self, file: Path) -> None:
         self.file, self.in_a_row = file, 0
+        # Found once: looking for them takes as long as looking at them.
+        self.parameters: list[Tensor] = []
         self.buffers: list[Tensor] = []
         self.before: list[Tensor] = []
 
@@ -39,7 +41,7 @@ class Guard(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, Classifier)
-        self.buffers = list(pl_module.model.buffers())
+        self.parameters, self.buffers = list(pl_module.model.parameters()), list(pl_module.model.buffers())
         self.before = [buffer.clone() for buffer in self.buffers]
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: object, batch_idx: int) -> None:
@@ -52,14 +54,14 @@ class Guard(Callback):
         is_finite = bool(torch.stack(pl_module.losses).isfinite().all())
         # Half precision has a scaler, which skips steps of its own and looks for a better scale.
         if getattr(trainer.precision_plugin, "scaler", None) is None:
-            gradients = [local(p.grad) for p in pl_module.model.parameters() if p.grad is not None]
+            gradients = [local(p.grad) for p in self.parameters if p.grad is not None]
             is_finite = is_finite and bool(torch.nn.utils.get_total_norm(gradients).isfinite())
         pl_module.is_healthy = trainer.strategy.reduce_boolean_decision(is_finite)
         if pl_module.is_healthy:
             self.in_a_row = 0
             return
         self.in_a_row += 1
-        for parameter in pl_module.model.parameters():
+        for parameter in self.parameters:
             parameter.grad = None
         copy_into(self.buffers, self.before)
         self.write(trainer, pl_module)
