@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from lightning.pytorch import LightningDataModule
 
-from lambdanets.data import Loader, Opened, Place, Share
+from lambdanets.data import Batch, Loader, Opened, Place, Share
 from lambdanets.models import create_model
 from lambdanets.train.classifier import Classifier
 from lambdanets.train.config import ConfigError, RunConfig
@@ -108,3 +108,8 @@ class RunData(LightningDataModule):
         if share.world == 1 or isinstance(loader, Sized):
             return loader
         return InStep(loader, self.data.channels, self.image_size)
+
+    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
+        """Its tensors; Lightning would look at every name too."""
+        images, labels = (t.to(device, non_blocking=device.type == "cuda") for t in (batch.images, batch.labels))
+        return batch._replace(images=images, labels=labels)

@@ -81,11 +81,6 @@ class Classifier(LightningModule):
         scores: Tensor = self.average(self.prepare(images))
         return scores
 
-    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
-        """Its tensors; Lightning would look at every name too."""
-        images, labels = (t.to(device, non_blocking=device.type == "cuda") for t in (batch.images, batch.labels))
-        return batch._replace(images=images, labels=labels)
-
     def training_step(self, batch: Batch, _: int) -> Tensor:
         images, labels = self.prepare(batch.images), batch.labels
         if self.mixing is not None:
