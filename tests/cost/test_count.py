@@ -47,3 +47,8 @@ def test_a_layer_alone():
     projections = n * 8 * (2 * 2 + 2 * 3 + v * 3)
     content, position = n * 2 * v * 3, n * 5 * 2 * v * 3
     assert flops == 2 * 7 * (projections + content + position + 2 * n * 2 * 2 * v)
+
+
+def test_the_precision_of_the_network_does_not_matter():
+    model = create_model("lambda_resnet14_small")
+    assert totals(count(model.double(), (1, 3, 32, 32))) == totals(count(model.float(), (1, 3, 32, 32)))

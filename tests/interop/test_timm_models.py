@@ -50,6 +50,13 @@ def test_timms_names_for_options_of_a_vit():
         timm.create_model("lambda_vit_tiny", features_only=True)
 
 
+@pytest.mark.unchecked
+def test_a_scope_that_is_global():
+    """timm drops None."""
+    model = timm.create_model("lambda_resnet14_small", scope="global")
+    assert model.config == create_model("lambda_resnet14_small", scope=None).config
+
+
 def test_feature_maps_for_detectors():
     torch.manual_seed(0)
     backbone = timm.create_model("lambda_resnet26", features_only=True, img_size=64).eval()

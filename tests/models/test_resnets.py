@@ -1,5 +1,7 @@
 """ResNets and LambdaResNets: counted as the paper counts them, built by name, run on any size."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 
@@ -111,15 +113,26 @@ def test_any_layer_can_stand_in_the_middle():
     ]
 
 
-def test_checkpointing_changes_nothing_but_memory():
-    model = small("lambda_resnet50").double()
-    x = torch.randn(2, 3, 37, 37, dtype=torch.float64)
-    gradients = []
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_checkpointing_changes_nothing_but_memory(memory_format):
+    model = small("lambda_resnet50").double().to(memory_format=memory_format)
+    x = torch.randn(2, 3, 37, 37, dtype=torch.float64).contiguous(memory_format=memory_format)
+    found = []
     for enabled in (False, True):
-        model.set_grad_checkpointing(enabled)
-        gradients.append(torch.autograd.grad(model(x).square().sum(), list(model.parameters())))
-    for plain, again in zip(*gradients, strict=True):
+        its = deepcopy(model)
+        its.set_grad_checkpointing(enabled)
+        gradients = torch.autograd.grad(its(x).square().sum(), list(its.parameters()))
+        found.append([*gradients, *its.buffers()])  # statistics, too: of one batch, though it is seen twice
+    for plain, again in zip(*found, strict=True):
         torch.testing.assert_close(plain, again)
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("name", ["resnet14_small", "lambda_resnet14_small"])
+def test_vmap_sees_one_image_at_a_time(name):
+    torch.manual_seed(0)
+    model, x = create_model(name, num_classes=3).double().eval(), torch.randn(2, 3, 8, 8, dtype=torch.float64)
+    torch.testing.assert_close(torch.func.vmap(lambda image: model(image[None])[0])(x), model(x))
 
 
 def test_resize_follows_the_image():

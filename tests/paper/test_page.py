@@ -11,9 +11,10 @@ from lambdanets.cli.main import main
 from lambdanets.paper.complexity import LAWS
 from lambdanets.paper.entries import Entry
 from lambdanets.paper.measure import Measured, Measurement, Settings, rows
+from lambdanets.paper.networks import networks
 from lambdanets.paper.page import page
 from lambdanets.paper.pictures.drawing import Point, label, new_figure, text_box
-from lambdanets.paper.sizes import Counted
+from lambdanets.paper.sizes import Counted, count_networks
 from lambdanets.paper.tables import published
 
 VOID = {"meta", "img"}
@@ -159,6 +160,13 @@ def test_a_target_that_cannot_be_written_is_one_line(tmp_path, capsys, option, t
     assert captured.out == ""
     assert captured.err.count("\n") == 1
     assert "is a folder, or in none that can be written to" in captured.err
+
+
+def test_networks_of_all_layers_are_counted():
+    """Also those whose layers are no lambda layers."""
+    counted = count_networks(3)
+    assert {row for network in counted for row in network.rows} == {place for place in networks() if place[0] == 3}
+    assert all(network.flops > 1 for network in counted)
 
 
 @pytest.mark.unchecked

@@ -50,7 +50,8 @@ def count(model: nn.Module, shape: Sequence[int]) -> list[Count]:
 
         handles.append(module.register_forward_hook(watch))
     with for_a_while(handles), torch.no_grad():
-        shadow(torch.empty(*shape, device="meta"))
+        dtype = next((p.dtype for p in shadow.parameters() if p.is_floating_point()), None)
+        shadow(torch.empty(*shape, dtype=dtype, device="meta"))
     seen: set[int] = set()
     counts = []
     for name, module in shadow.named_modules():

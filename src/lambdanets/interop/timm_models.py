@@ -1,6 +1,7 @@
 """Our networks in timm's registry: import this module, and `timm.create_model("lambda_resnet50")` makes one.
 
-timm has ResNets of its own, so ours without lambda layers are called `lambdanets_resnet50` there.
+timm has ResNets of its own, so ours without lambda layers are called `lambdanets_resnet50` there. It drops arguments
+that are None, so a global scope is called "global" there.
 """
 
 from collections.abc import Callable
@@ -65,6 +66,8 @@ def build(name: str, *, img_size: int | tuple[int, int] | None = None, **options
     if img_size is not None:
         options["img_size"] = img_size
     changes = {RENAMED.get(field, field): value for field, value in options.items() if value is not None}
+    if changes.get("scope") == "global":
+        changes["scope"] = None
     return create_model(name, **changes)
 
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lambdanets.kernels import is_transformed
 from lambdanets.nn import LambdaLayer2d
 from lambdanets.nn.lambda_layers import Terms
 from lambdanets.nn.registry import create_layer, layer_class
@@ -45,6 +46,8 @@ class Conv2d(nn.Conv2d):
     def is_quicker_as_product(self, x: Float[Tensor, "*b d i j"]) -> bool:
         """1x1, with more channels than positions: one product is then faster than oneDNN's convolution by a sixth."""
         if not isinstance(x, Tensor) or torch.compiler.is_compiling():  # a tracer, or an export that shows convolutions
+            return False
+        if is_transformed():
             return False
         if not self.kernel_size == self.stride == (1, 1) or x.device.type != "cpu":
             return False

@@ -10,8 +10,8 @@ from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
+from lambdanets.models.again import run_again
 from lambdanets.models.blocks import EXPANSION, Bottleneck, Setup, make_stem
 from lambdanets.models.classifying import Classifying
 from lambdanets.models.middle import Lambda, Middle, Named, Place, convolution
@@ -173,7 +173,7 @@ class ResNet(Classifying, Pretrained):
         for stage in self.stages:
             assert isinstance(stage, nn.Sequential)
             for block in stage:
-                x = checkpoint(block, x, use_reentrant=False) if self.checkpointing and self.training else block(x)
+                x = run_again(block, x) if self.checkpointing and self.training else block(x)
             maps.append(x)
         return maps
 

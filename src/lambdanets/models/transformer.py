@@ -17,8 +17,8 @@ from typing import Any, Literal, get_args
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
+from lambdanets.models.again import run_again
 from lambdanets.models.blocks import DropPath
 from lambdanets.models.mixers import Mixer, make_mixer
 from lambdanets.nn.arguments import keywords, known_options, one_of, positive
@@ -254,10 +254,7 @@ class Stack(nn.Module):
 
     def run(self, x: Float[Tensor, "b *n d"], *given: Tensor | None) -> Float[Tensor, "b *n d"]:
         for block in self.blocks:
-            if self.checkpointing and self.training:
-                x = checkpoint(block, x, *given, use_reentrant=False)
-            else:
-                x = block(x, *given)
+            x = run_again(block, x, *given) if self.checkpointing and self.training else block(x, *given)
         y: Tensor = self.norm(x)
         return y
 

@@ -357,7 +357,8 @@ class LambdaLayer(nn.Module, OnMaps):
             if any(e > s for e, s in zip(extent, table.size, strict=True)):
                 raise ValueError(
                     f"{type(self).__name__}: a map of size {extent} is larger than its global table for {table.size}; "
-                    f"layer.resize({extent}) interpolates the table, or give the layer a scope"
+                    f"layer.resize({extent}) or, in a network, model.resize(image_size) interpolates the table; "
+                    f"a layer with a scope has no such limit"
                 )
         return Grid(context, queries, scope, self.stride, self.dilation, self.causal)
 

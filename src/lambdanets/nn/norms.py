@@ -172,12 +172,11 @@ def update_statistics(
 
 @contextmanager
 def frozen_statistics(module: nn.Module) -> Iterator[None]:
-    """Inside, batch norms still use the statistics of the batch while training, but keep none of them."""
+    """What batch norms keep of their batches is afterwards what it was before."""
     norms = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
-    for norm in norms:
-        norm.track_running_stats = False
+    kept = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers(recurse=False)]
     try:
         yield
     finally:
-        for norm in norms:
-            norm.track_running_stats = True
+        for buffer, before in kept:
+            buffer.data.copy_(before)  # of which a backward pass that saved the buffer does not hear

@@ -40,9 +40,9 @@ def network(table: int, row: str) -> ResNet:
 
 
 def configuration(table: int, row: str) -> ResNetConfig:
-    """Equal for equal networks, so its scope is spelt out."""
+    """Equal for equal networks, so the scope of lambda layers is spelt out; other layers have none."""
     config = network(table, row).config
-    return replace(config, scope=config.lambda_scope)
+    return replace(config, scope=config.lambda_scope) if config.layer == "lambda" else config
 
 
 def parameters(table: int, row: str) -> float:

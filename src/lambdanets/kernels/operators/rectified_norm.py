@@ -67,6 +67,9 @@ def gradients(
     dy: Tensor, x: Tensor, weight: Tensor, y: Tensor, mean: Tensor, var: Tensor, eps: float, has_residual: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Of x, weight, bias and the residual."""
+    if not dy.shape == y.shape == x.shape or not weight.shape == mean.shape == var.shape == x.shape[1:2]:
+        found = [tuple(t.shape) for t in (dy, y, weight, mean, var)]
+        raise ValueError(f"lambdanets: dy, y, weight, mean and var must fit x {tuple(x.shape)}, got {found}")
     dx, dweight, dbias = like(x), torch.empty_like(mean), torch.empty_like(mean)
     dresidual = like(x) if has_residual else x.new_empty(0)
     g = dresidual if has_residual else dx

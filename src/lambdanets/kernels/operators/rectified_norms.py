@@ -56,6 +56,9 @@ def _gradients(
     other_var: Tensor,
     other_eps: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    if other.shape != x.shape or not other_weight.shape == other_mean.shape == other_var.shape == weight.shape:
+        found = [tuple(t.shape) for t in (other, other_weight, other_mean, other_var)]
+        raise ValueError(f"lambdanets: other and what belongs to it must fit x {tuple(x.shape)}, got {found}")
     dx, dweight, dbias, dother = gradients(dy, x, weight, y, mean, var, eps, has_residual=True)
     of_other = rows_of(other), other_weight, other_mean, other_var, other_eps
     return dx, dweight, dbias, dother, *gradient_in_place(rows_of(dother), *of_other)
