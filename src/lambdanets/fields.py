@@ -78,11 +78,11 @@ def told(hint: Any) -> str:
     return str(hint) if choices else hint.__name__
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """What to add to the message about an unknown name.
+def nearest(name: str, names: Iterable[str], prefix: str = "") -> str:
+    """What to add to the message about an unknown name; the prefix is what stands before all of them.
 
     >>> nearest("bach_size", ["batch_size", "workers"])
     '; did you mean batch_size?'
     """
     found = get_close_matches(name, list(names), n=1)
-    return f"; did you mean {found[0]}?" if found else ""
+    return f"; did you mean {prefix}{found[0]}?" if found else ""

@@ -10,6 +10,7 @@ import torch
 import yaml
 from PIL import Image
 
+from lambdanets import create_model
 from lambdanets.cli.main import main
 from lambdanets.data import DataConfig, open_data
 from lambdanets.models import ResNet
@@ -102,11 +103,27 @@ def test_a_dry_run_prints_the_configuration(capsys):
     assert (tree["optim"]["lr"], tree["trainer"]["devices"]) == (0.3, 2)
 
 
+def test_a_dry_run_shows_the_row_and_not_what_the_data_decides(capsys):
+    main(["train", "imagenet-350", "--dry-run", "model.name=lambda_resnet152", "model.in_chans=1"])
+    tree = yaml.safe_load(capsys.readouterr().out)
+    row = create_model("lambda_resnet152").config
+    assert tree["model"]["setup"] == "350"
+    assert tree["model"]["in_chans"] == 1
+    assert "num_classes" not in tree["model"]
+    assert tree["data"]["image_size"] == row.image_size
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["train", "digits", "optim.lrr=1"], 2, "there is no key optim.lrr; did you mean lr?"),
+        (["train", "digits", "optim.lrr=1"], 2, "there is no key optim.lrr; did you mean optim.lr?"),
         (["train", "mnist"], 2, "there is no recipe mnist"),
+        (["train", "digits", "--dry-run", "data.source=floder"], 1, "did you mean folder?"),
+        (["train", "digits", "--dry-run", "model.h=5"], 2, "divisible by h"),
+        *(
+            (["train", "digits", "--name", name], 2, "--name is that of a folder")
+            for name in ("a/b", "../x", "latest", "")
+        ),
         (["train", "--resume", "nothing"], 2, "there is no run nothing"),
         (["train", "fashion-mnist"], 1, "data.source=idx needs data.root"),
         (["train", "cifar10", "data.root=absent.npz"], 1, "absent.npz"),

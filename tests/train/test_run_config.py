@@ -69,10 +69,10 @@ def test_changes_come_last_and_files_between(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("data.bach_size=3", "there is no key data.bach_size; did you mean batch_size?"),
-        ("trainer.max_epoch=3", "there is no key trainer.max_epoch; did you mean max_epochs?"),
+        ("data.bach_size=3", "there is no key data.bach_size; did you mean data.batch_size?"),
+        ("trainer.max_epoch=3", "there is no key trainer.max_epoch; did you mean trainer.max_epochs?"),
         ("optm.lr=3", "there is no key optm; did you mean optim?"),
-        ("model.widht=3", "there is no key model.widht; did you mean width?"),
+        ("model.widht=3", "there is no key model.widht; did you mean model.width?"),
         ("sed=3", "there is no key sed; did you mean seed?"),
         ("data.batch_size=many", "data.batch_size must be int, got 'many'"),
         ("data.batch_size=3.5", "data.batch_size must be int, got '3.5'"),
@@ -107,7 +107,7 @@ def test_files_that_are_no_configuration_are_named(tmp_path):
     for file in (broken, listed, binary, tmp_path / "absent.yaml"):
         with pytest.raises(ConfigError, match=file.name):
             resolve(file)
-    with pytest.raises(ConfigError, match="there is no recipe digit; did you mean digits"):
+    with pytest.raises(ConfigError, match=r"there is no recipe digit, there are .*; did you mean digits"):
         resolve("digit")
 
 

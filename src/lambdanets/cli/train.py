@@ -40,7 +40,9 @@ def add_parser(commands: Subparsers) -> None:
     parser.add_argument("--resume", metavar="RUN", help="go on with a run, by its folder, its name, or the latest")
     parser.add_argument("--devices", type=positive, metavar="N", help="the same as trainer.devices=N")
     parser.add_argument("--nodes", type=positive, metavar="N", help="the same as trainer.num_nodes=N")
-    parser.add_argument("--dry-run", action="store_true", help="print the configuration and end")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the configuration, without a look at the data, and end"
+    )
     add_runs_option(parser)
 
 
@@ -48,6 +50,7 @@ def run(options: argparse.Namespace) -> None:
     with about_runs():
         from rich.console import Console
 
+        from lambdanets.train.assemble import planned
         from lambdanets.train.resolve import as_yaml, resolve
         from lambdanets.train.run import train
 
@@ -65,7 +68,7 @@ def run(options: argparse.Namespace) -> None:
         recipe = folder.config_file if options.resume else options.recipe
         config = resolve(recipe, changes, options.config)
         if options.dry_run:
-            print(as_yaml(config), end="")
+            print(as_yaml(planned(config)), end="")
             return
         result = train(config, folder, resume=bool(options.resume), console=Console(stderr=True))
     if result is not None:
@@ -80,7 +83,8 @@ def folder_for(options: argparse.Namespace) -> "RunFolder":
         return RunFolder(Path(os.environ[STARTED_BY]))
     if options.resume:
         folder = find_run(options.resume, options.runs)
-    elif options.name:
+    elif options.name is not None:
+        check_name(options.name)
         folder = RunFolder(options.runs / options.name)
         if folder.is_run and int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0"))) == 0:
             raise UserError(f"{folder.path} is a run already: choose another --name, or go on with it by --resume")
@@ -91,6 +95,12 @@ def folder_for(options: argparse.Namespace) -> "RunFolder":
     os.environ[STARTED_BY] = str(folder.path.resolve())
     os.environ[FIRST] = str(os.getpid())
     return folder
+
+
+def check_name(name: str) -> None:
+    """It is that of one folder among the runs; `latest` is what others call the newest of them."""
+    if name in ("", ".", "..", "latest") or Path(name).name != name:
+        raise UserError(f"--name is that of a folder in the one of --runs, and not latest, got {name!r}")
 
 
 def end_with_the_first() -> None:
@@ -105,7 +115,8 @@ def end_with_the_first() -> None:
 def tell(result: "Result", folder: "RunFolder") -> None:
     description, evaluation = result.description, result.evaluation
     print(
-        f"{description.model}, {description.parameters:,} parameters, {description.epochs} epochs in "
+        f"{description.model}, {description.parameters:,} parameters, "
+        f"{description.epochs} epoch{'' if description.epochs == 1 else 's'} in "
         f"{description.seconds:.0f} s: {description.images_per_second:,.0f} images/s, "
         f"{description.waiting_share:.1%} of the time waiting for data"
     )

@@ -8,6 +8,7 @@ import torch
 from lightning.pytorch import LightningDataModule
 
 from lambdanets.data import Batch, Loader, Opened, Place, Share
+from lambdanets.data.sources import check_source
 from lambdanets.models import create_model
 from lambdanets.train.classifier import Classifier
 from lambdanets.train.config import ConfigError, RunConfig
@@ -16,19 +17,35 @@ from lambdanets.train.mixing import Mixing
 from lambdanets.train.prepare import Prepare
 from lambdanets.train.schedule import planned_steps
 
+FROM_DATA = ("num_classes", "in_chans")
+
+
+def planned(config: RunConfig) -> RunConfig:
+    """With every field of the network but those that the data decides, which is not looked at."""
+    check_source(config.data)
+    network = network_of(config, {})
+    fields = {k: v for k, v in asdict(network).items() if k not in FROM_DATA or k in config.model.changes}
+    size = config.data.image_size or network.image_size
+    return replace(config, model=replace(config.model, changes=fields), data=replace(config.data, image_size=size))
+
+
+def network_of(config: RunConfig, facts: dict[str, Any]) -> Any:
+    """The configuration of the network, which can be built."""
+    if config.data.image_size is not None:
+        facts = {**facts, "image_size": config.data.image_size}
+    try:
+        with torch.device("meta"):
+            return create_model(config.model.name, **{**facts, **config.model.changes}).config
+    except ValueError as error:
+        raise ConfigError(f"model: {error}") from error
+
 
 def complete(config: RunConfig, data: Opened) -> RunConfig:
     """With what the data decides and every field of the network: enough to repeat the run, whatever defaults become."""
-    facts: dict[str, Any] = {"num_classes": len(data.classes), "in_chans": data.channels}
-    if config.data.image_size is not None:
-        facts["image_size"] = config.data.image_size
-    try:
-        with torch.device("meta"):
-            network = create_model(config.model.name, **{**facts, **config.model.changes}).config
-    except ValueError as error:
-        raise ConfigError(f"model: {error}") from error
+    facts = dict(zip(FROM_DATA, (len(data.classes), data.channels), strict=True))
+    network = network_of(config, facts)
     for name, fact in facts.items():
-        if name != "image_size" and getattr(network, name) != fact:
+        if getattr(network, name) != fact:
             raise ConfigError(f"model.{name}={getattr(network, name)}, but the data has {fact}")
     size, half = config.data.image_size or network.image_size, (0.5,) * data.channels
     mean, std = config.data.mean or half, config.data.std or half

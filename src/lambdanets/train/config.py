@@ -184,7 +184,7 @@ def hints_of(its_class: Any) -> dict[str, Any]:
 
 def one_value(key: str, value: Any, hints: Mapping[str, Any], prefix: str) -> Any:
     if key not in hints:
-        raise ConfigError(f"there is no key {prefix}{key}{nearest(str(key), hints) or elsewhere(key)}")
+        raise ConfigError(f"there is no key {prefix}{key}{nearest(str(key), hints, prefix) or elsewhere(key)}")
     try:
         return read(value, hints[key])
     except TypeError as error:

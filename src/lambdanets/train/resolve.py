@@ -62,7 +62,7 @@ def tree_of(recipe: str | Path) -> Tree:
         return read_yaml(Path(recipe))
     names = list_recipes()
     raise ConfigError(
-        f"there is no recipe {recipe}{nearest(str(recipe), names)}; there are {', '.join(names)}, or a file .yaml"
+        f"there is no recipe {recipe}, there are {', '.join(names)}, or a file .yaml{nearest(str(recipe), names)}"
     )
 
 

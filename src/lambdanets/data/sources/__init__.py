@@ -17,7 +17,13 @@ SOURCES = {
     "webdataset": "lambdanets.data.sources.webdataset_shards",
 }
 
-__all__ = ["SOURCES", "open_split"]
+__all__ = ["SOURCES", "check_source", "open_split"]
+
+
+def check_source(config: DataConfig) -> None:
+    if config.source not in SOURCES:
+        hint = nearest(config.source, SOURCES)
+        raise DataError(f"there is no data.source={config.source}, there are {', '.join(SOURCES)}{hint}")
 
 
 def open_split(config: DataConfig, split: SplitName) -> Split | Stream:
@@ -27,9 +33,7 @@ def open_split(config: DataConfig, split: SplitName) -> Split | Stream:
     >>> len(train), train.example(0).read().shape
     (100, torch.Size([1, 8, 8]))
     """
-    if config.source not in SOURCES:
-        hint = nearest(config.source, SOURCES)
-        raise DataError(f"there is no data.source={config.source}{hint}; there are {', '.join(SOURCES)}")
+    check_source(config)
     offer: Offer = import_module(SOURCES[config.source]).offer(config)
     if split == "val" and offer.val is not None:
         return offer.val()
