@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from lambdanets.models.middle import Conv2d
+from lambdanets.nn.pointwise import is_quicker
 
 LAST = torch.channels_last
 
@@ -26,7 +27,7 @@ def test_product(shape, bias):
     ours, theirs = pair(17, 13, bias)
     x, g = (torch.randn(shape[0], d, *shape[2:]).double().contiguous(memory_format=LAST) for d in (17, 13))
     leaves = [x.clone(memory_format=torch.preserve_format).requires_grad_() for _ in range(2)]
-    assert ours.is_quicker_as_product(x)
+    assert is_quicker(ours, x)
     for y, expected in zip(
         *(with_gradients(*each, g) for each in zip((ours, theirs), leaves, strict=True)), strict=True
     ):
@@ -42,11 +43,11 @@ def with_gradients(layer, x, g):
 def test_left_to_torch():
     ours, _ = pair(17, 13)
     maps = torch.randn(2, 17, 2, 3).double()
-    assert not ours.is_quicker_as_product(maps)  # channels first
+    assert not is_quicker(ours, maps)  # channels first
     for other in (maps[:0], maps.repeat(2, 1, 2, 2), maps[:, :5], maps[0], maps.to("meta")):
         form = {"memory_format": LAST} if other.ndim == 4 else {}
-        assert not ours.is_quicker_as_product(other.contiguous(**form))
-    assert not Conv2d(17, 13, 1, stride=2).is_quicker_as_product(maps.contiguous(memory_format=LAST))
-    assert not Conv2d(17, 13, 3).is_quicker_as_product(maps.contiguous(memory_format=LAST))
+        assert not is_quicker(ours, other.contiguous(**form))
+    assert not is_quicker(Conv2d(17, 13, 1, stride=2), maps.contiguous(memory_format=LAST))
+    assert not is_quicker(Conv2d(17, 13, 3), maps.contiguous(memory_format=LAST))
     with pytest.raises(RuntimeError, match="to have 17 channels"):
         ours(maps[:, :5].contiguous(memory_format=LAST))

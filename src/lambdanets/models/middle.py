@@ -6,14 +6,12 @@ Middle: Place -> a module that takes maps (b, d_in or width, *size) to maps (b, 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import torch
-import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lambdanets.kernels import is_transformed
 from lambdanets.nn import LambdaLayer2d
 from lambdanets.nn.lambda_layers import Terms
+from lambdanets.nn.pointwise import product
 from lambdanets.nn.registry import create_layer, layer_class
 from lambdanets.nn.tables import RelationTable
 
@@ -39,22 +37,8 @@ class Conv2d(nn.Conv2d):
         nn.init.kaiming_normal_(self.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Float[Tensor, "*b d i j"]) -> Float[Tensor, "*b e s t"]:
-        if not self.is_quicker_as_product(x):
-            return super().forward(x)
-        return F.linear(x.movedim(1, -1), self.weight.flatten(1), self.bias).movedim(-1, 1)
-
-    def is_quicker_as_product(self, x: Float[Tensor, "*b d i j"]) -> bool:
-        """1x1, with more channels than positions: one product is then faster than oneDNN's convolution by a sixth."""
-        if not isinstance(x, Tensor) or torch.compiler.is_compiling():  # a tracer, or an export that shows convolutions
-            return False
-        if is_transformed():
-            return False
-        if not self.kernel_size == self.stride == (1, 1) or x.device.type != "cpu":
-            return False
-        if x.ndim != 4 or x.shape[1] != self.in_channels:  # what torch's convolution has the error for
-            return False
-        positions, channels = x.numel() // self.in_channels, min(self.in_channels, self.out_channels)
-        return 0 < positions <= channels and x.is_contiguous(memory_format=torch.channels_last)
+        y = product(self, x)
+        return super().forward(x) if y is None else y
 
 
 # Makes the layer for a place.
