@@ -87,6 +87,12 @@ def load() -> ctypes.CDLL | str:
 
 LOADED = load()
 REASON = LOADED if isinstance(LOADED, str) else None
+FUNCTIONS = {
+    (name, dtype): getattr(LOADED, f"lambda_{name}_{suffix}")
+    for name in ([] if isinstance(LOADED, str) else KERNELS)
+    for dtype, suffix in SUFFIX.items()
+}
+HAS_THREADS = not isinstance(LOADED, str) and bool(LOADED.lambda_has_threads())
 
 
 def unavailable() -> str | None:
@@ -117,17 +123,25 @@ def use_instruction_set(name: str) -> bool:
 
 def threads() -> int:
     """How many threads a call may use: as many as torch."""
-    return torch.get_num_threads() if _library().lambda_has_threads() else 1
+    return torch.get_num_threads() if HAS_THREADS else 1
 
 
-def call(name: str, sizes: Sequence[object], *tensors: Tensor | None) -> None:
+def call(name: str, sizes: Sequence[object], first: Tensor, *others: Tensor | None) -> None:
     """Run a kernel on sizes and tensors of one dtype; those that are None are NULL."""
-    dtype = next(t.dtype for t in tensors if t is not None)
-    if any(t.dtype != dtype or t.device.type != "cpu" for t in tensors if t is not None):
-        found = ", ".join(f"{t.dtype} on {t.device}" for t in tensors if t is not None)
-        raise ValueError(f"lambdanets: lambda_{name} needs tensors of one dtype on the CPU, got {found}")
-    function = getattr(_library(), f"lambda_{name}_{SUFFIX[dtype]}")
-    if function(*sizes, *(None if t is None else t.data_ptr() for t in tensors)):
+    dtype = first.dtype
+    pointers: list[int | None] = []
+    for t in (first, *others):
+        if t is None:
+            pointers.append(None)
+        elif t.is_cpu and t.dtype == dtype:
+            pointers.append(t.data_ptr())
+        else:
+            found = ", ".join(f"{t.dtype} on {t.device}" for t in (first, *others) if t is not None)
+            raise ValueError(f"lambdanets: lambda_{name} needs tensors of one dtype on the CPU, got {found}")
+    if dtype not in SUFFIX:
+        raise ValueError(f"lambdanets: lambda_{name} is for float32 and float64, got {dtype}")
+    _library()
+    if FUNCTIONS[name, dtype](*sizes, *pointers):
         raise MemoryError(f"lambdanets: not enough memory for the kernel lambda_{name}")
 
 

@@ -55,8 +55,11 @@ def layer_at_once(
     if table.dtype != x.dtype:  # under autocast the projections come in half precision
         return None
     k, u = table.shape[1:]
-    q, values, _ = x.split(joint.widths, -1)
-    problem = Problem.of(q.unflatten(-1, (h, k)), values.unflatten(-1, (-1, u)), table, grid, scene.allowed)
+    b, n, v = *x.shape[:2], joint.widths[1] // u
+    trains = torch.is_grad_enabled() and (x.requires_grad or table.requires_grad)
+    problem = Problem(
+        b, n, n, h, k, v, u, grid, pairs=False, per_example=False, trains=trains, device=x.device, dtype=x.dtype
+    )
     if not isinstance(choose(problem, plan), Native):
         return None
     norms = [norm for norm in joint.norms if norm is not None and type(norm) is not nn.Identity]

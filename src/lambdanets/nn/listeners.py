@@ -7,13 +7,18 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.utils.hooks import RemovableHandle
 
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-
 
 def has_listeners(module: nn.Module) -> bool:
     """Hooks of its own or of all modules, or a `forward` that replaces that of its class."""
-    hooked = any(getattr(module, name) or getattr(torch_module, f"_global{name}") for name in HOOKS)
-    return hooked or "forward" in vars(module)
+    # Written out, as every layer asks this several times in every pass.
+    hooked = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    return bool(hooked) or "forward" in vars(module) or all_have_listeners()
+
+
+def all_have_listeners() -> bool:
+    """Hooks of all modules."""
+    of_forward = torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks
+    return bool(of_forward or torch_module._global_backward_hooks or torch_module._global_backward_pre_hooks)
 
 
 @contextmanager

@@ -109,10 +109,13 @@ def weight_and_bias(norms: Sequence[_BatchNorm]) -> tuple[Float[Tensor, "c"], Fl
 
 def keep_statistics(norms: Sequence[_BatchNorm], mean: Float[Tensor, "c"], var: Float[Tensor, "c"], rows: int) -> None:
     """Move the running statistics of norms of neighbouring columns towards those of a batch of so many rows."""
-    channels = [norm.num_features for norm in norms]
-    for norm, its_mean, its_var in zip(norms, mean.split(channels), var.split(channels), strict=True):
+    var = var * (rows / (rows - 1))
+    first = 0
+    for norm in norms:
+        end = first + norm.num_features
         if norm.track_running_stats:
-            update_statistics(norm, its_mean, its_var * (rows / (rows - 1)))
+            update_statistics(norm, mean[first:end], var[first:end])
+        first = end
 
 
 def is_plain(norm: nn.Module) -> bool:
@@ -159,15 +162,16 @@ def update_statistics(
     norm: _BatchNorm, mean: Float[Tensor, "c"], var: Float[Tensor, "c"], counted: bool | Bool[Tensor, ""] = True
 ) -> None:
     """Move the running statistics towards those of a batch, unless that has `counted` nothing."""
-    assert norm.running_mean is not None
-    assert norm.running_var is not None
-    assert norm.num_batches_tracked is not None
-    dtype = norm.running_mean.dtype
-    norm.num_batches_tracked.add_(counted)
-    share = 1 / norm.num_batches_tracked.clamp(min=1).to(dtype) if norm.momentum is None else norm.momentum
+    running_mean, running_var, batches = norm.running_mean, norm.running_var, norm.num_batches_tracked
+    assert running_mean is not None
+    assert running_var is not None
+    assert batches is not None
+    dtype = running_mean.dtype
+    batches.add_(counted)
+    share = 1 / batches.clamp(min=1).to(dtype) if norm.momentum is None else norm.momentum
     share = counted.to(dtype) * share if isinstance(counted, Tensor) else share
-    norm.running_mean.lerp_(mean.to(dtype), share)
-    norm.running_var.lerp_(var.to(dtype), share)
+    running_mean.lerp_(mean.to(dtype), share)
+    running_var.lerp_(var.to(dtype), share)
 
 
 @contextmanager

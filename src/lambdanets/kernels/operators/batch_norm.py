@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lambdanets.kernels.library import call, threads
-from lambdanets.kernels.operators.definitions import definitions, refuse_second_derivative
+from lambdanets.kernels.operators.definitions import definitions, differentiate, refuse_second_derivative
 
 definitions.define("batch_norm(Tensor x, Tensor weight, Tensor bias, float eps) -> (Tensor, Tensor, Tensor)")
 definitions.define(
@@ -19,18 +19,28 @@ definitions.define(
 
 
 def statistics(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance of the columns, whose numbers must be neighbours."""
-    mean, var = x.new_empty(x.shape[1]), x.new_empty(x.shape[1])
-    call("norm_statistics", (*x.shape, x.stride(0), threads()), x, mean, var)
+    """Mean and variance of the columns, whose numbers must be neighbours.
+
+    x may also be maps (b, c, i, j) in the format channels-last, which are rows of c numbers.
+    """
+    columns = x.shape[1]
+    mean, var = x.new_empty(columns), x.new_empty(columns)
+    rows, stride = (x.shape[0], x.stride(0)) if x.ndim == 2 else (x.numel() // columns, columns)
+    call("norm_statistics", (rows, columns, stride, threads()), x, mean, var)
     return mean, var
 
 
 def gradient_in_place(
     g: Tensor, x: Tensor, weight: Tensor, mean: Tensor, var: Tensor, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """Turn the gradient g of y into that of x; those of weight and bias are returned."""
+    """Turn the gradient g of y into that of x; those of weight and bias are returned.
+
+    Both are matrices, or both maps in the format channels-last.
+    """
+    columns = x.shape[1]
     dweight, dbias = torch.empty_like(mean), torch.empty_like(mean)
-    sizes = (*x.shape, x.stride(0), g.stride(0), threads(), eps)
+    rows, *strides = (x.shape[0], x.stride(0), g.stride(0)) if x.ndim == 2 else (x.numel() // columns, columns, columns)
+    sizes = (rows, columns, *strides, threads(), eps)
     call("norm_backward", sizes, x, weight.contiguous(), mean, var, None, None, g, g, dweight, dbias)
     return dweight, dbias
 
@@ -77,7 +87,7 @@ def _backward(ctx: Any, g: Tensor, *_: Any) -> tuple[Any, ...]:
 
 torch.library.register_fake("lambdanets::batch_norm", _fake, lib=definitions)
 torch.library.register_fake("lambdanets::batch_norm_backward", _fake_gradients, lib=definitions)
-torch.library.register_autograd("lambdanets::batch_norm", _backward, setup_context=_remember, lib=definitions)
+differentiate("batch_norm", _backward, _remember)
 refuse_second_derivative("batch_norm_backward")
 
 batch_norm = torch.ops.lambdanets.batch_norm.default

@@ -2,7 +2,7 @@
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -52,10 +52,40 @@ def describe(
     return Problem(b, h, k, v, u, *(two(*axis) for axis in grid[:5]), grid[5], threads(), *strides, pointer)
 
 
+def differentiate(name: str, backward: Callable[..., Any], remember: Callable[..., None]) -> None:
+    """Give an operator its gradient: `remember(ctx, inputs, output)`, then `backward(ctx, *gradients)`.
+
+    As torch.library.register_autograd does it, which also looks for the defaults of arguments, at every call and
+    slowly; here none has a default.
+    """
+    operator = getattr(torch.ops.lambdanets, name).default
+
+    def below(keys: Any, *inputs: Any) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            return operator.redispatch(keys & torch._C._after_autograd_keyset, *inputs)
+
+    def forward(ctx: Any, keys: Any, *inputs: Any) -> Any:
+        output = below(keys, *inputs)
+        remember(ctx, inputs, output)
+        return output
+
+    def gradients(ctx: Any, *of_outputs: Tensor) -> tuple[Any, ...]:
+        return None, *backward(ctx, *of_outputs)
+
+    methods = {"forward": staticmethod(forward), "backward": staticmethod(gradients)}
+    recorded: Any = type(f"{name}_with_gradients", (torch.autograd.Function,), methods)
+
+    def run(keys: Any, *inputs: Any) -> Any:
+        trains = torch.is_grad_enabled() and torch._C._any_requires_grad(*inputs)
+        return (recorded.apply if trains else below)(keys, *inputs)
+
+    definitions.impl(name, run, "Autograd", with_keyset=True)
+
+
 def refuse_second_derivative(name: str) -> None:
     """Without this, torch would warn and take the second derivatives for zero."""
 
-    def refuse(ctx: Any, *gradients: Tensor) -> None:
+    def refuse(ctx: Any, *gradients: Tensor) -> Any:
         raise RuntimeError(
             "lambdanets: the kernels have no second derivative; "
             "with LAMBDANETS_NO_KERNELS=1 set, torch does without them"
@@ -64,4 +94,4 @@ def refuse_second_derivative(name: str) -> None:
     def forget(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         """Nothing is needed to refuse."""
 
-    torch.library.register_autograd(f"lambdanets::{name}", refuse, setup_context=forget, lib=definitions)
+    differentiate(name, refuse, forget)

@@ -11,7 +11,13 @@ from torch import Tensor
 
 from lambdanets.kernels.library import call
 from lambdanets.kernels.operators.batch_norm import gradient_in_place, statistics
-from lambdanets.kernels.operators.definitions import GRID, definitions, describe, refuse_second_derivative
+from lambdanets.kernels.operators.definitions import (
+    GRID,
+    definitions,
+    describe,
+    differentiate,
+    refuse_second_derivative,
+)
 
 # Weight and bias are those of the batch norms of queries and values, or None if there is nothing to normalise.
 INPUTS = "Tensor projected, Tensor? weight, Tensor? bias, Tensor table, Tensor? position_bias"
@@ -37,13 +43,15 @@ class Columns(NamedTuple):
 
 
 def columns(projected: Tensor, h: int, k: int, u: int) -> Columns:
-    width = projected.shape[-1]
-    q, values, keys = projected.split([h * k, width - h * k - k * u, k * u], -1)
+    """Of a contiguous tensor."""
+    b, n, width = projected.shape
+    start, first, rest = projected.storage_offset(), (n * width, width), width - k * u
+    v = (rest - h * k) // u
     return Columns(
-        q.unflatten(-1, (h, k)),
-        values.unflatten(-1, (-1, u)),
-        keys.unflatten(-1, (k, u)),
-        projected.flatten(0, 1)[:, : width - k * u],
+        projected.as_strided((b, n, h, k), (*first, k, 1), start),
+        projected.as_strided((b, n, v, u), (*first, u, 1), start + h * k),
+        projected.as_strided((b, n, k, u), (*first, u, 1), start + rest),
+        projected.as_strided((b * n, rest), (width, 1), start),
     )
 
 
@@ -68,28 +76,21 @@ def _forward(
     *grid: Any,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     projected = projected.contiguous()
-    normed = columns(projected, h, k, u).normed
-    mean, var = (projected.new_empty(0), projected.new_empty(0)) if weight is None else statistics(normed)
+    parts = columns(projected, h, k, u)
+    mean, var = (projected.new_empty(0), projected.new_empty(0)) if weight is None else statistics(parts.normed)
     norm = normalisation(mean, var, weight, bias, eps)
-    y, by_u, softmax = _answer(projected, norm, table, position_bias, h, k, u, *grid)
+    y, by_u, softmax = _answer(parts, norm, table, position_bias, grid)
     return y, mean, var, by_u, softmax
 
 
 def _answer(
-    projected: Tensor,
-    norm: Tensor | None,
-    table: Tensor,
-    position_bias: Tensor | None,
-    h: int,
-    k: int,
-    u: int,
-    *grid: Any,
+    parts: Columns, norm: Tensor | None, table: Tensor, position_bias: Tensor | None, grid: tuple[Any, ...]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The output, and what is kept of the content term."""
-    q, values, keys, _ = columns(projected, h, k, u)
-    b, n, v = *projected.shape[:2], values.shape[2]
-    y, content = projected.new_empty(b, n, h, v), projected.new_empty(b, k, v)
-    by_u, softmax = projected.new_empty(b, u, k, v), projected.new_empty(b, 2, u, k)
+    q, values, keys, _ = parts
+    (b, n, h, k), (v, u) = q.shape, values.shape[2:]
+    y, content = q.new_empty(b, n, h, v), q.new_empty(b, k, v)
+    by_u, softmax = q.new_empty(b, u, k, v), q.new_empty(b, 2, u, k)
     problem = describe(q, values, table, grid, y=y, keys=keys, norm=norm)
     call("content_forward", [problem], keys, values, content, by_u, softmax)
     if position_bias is not None:
@@ -99,12 +100,13 @@ def _answer(
 
 
 @torch.library.impl(definitions, "infer", "CPU")
-def _infer(projected: Tensor, norm: Tensor, *rest: Any) -> Tensor:
-    projected = projected.contiguous()
-    width = projected.shape[-1] - rest[3] * rest[4]  # without the keys
+def _infer(
+    projected: Tensor, norm: Tensor, table: Tensor, position_bias: Tensor | None, h: int, k: int, u: int, *grid: Any
+) -> Tensor:
+    width = projected.shape[-1] - k * u  # without the keys
     if norm.shape != (3, width):
         raise ValueError(f"lambdanets: norm must be {(3, width)} here, got {tuple(norm.shape)}")
-    return _answer(projected, norm.contiguous(), *rest)[0]
+    return _answer(columns(projected.contiguous(), h, k, u), norm.contiguous(), table, position_bias, grid)[0]
 
 
 @torch.library.impl(definitions, "layer_backward", "CPU")
@@ -215,7 +217,7 @@ def _fake_infer(
 torch.library.register_fake("lambdanets::infer", _fake_infer, lib=definitions)
 torch.library.register_fake("lambdanets::layer", _fake, lib=definitions)
 torch.library.register_fake("lambdanets::layer_backward", _fake_gradients, lib=definitions)
-torch.library.register_autograd("lambdanets::layer", _backward, setup_context=_remember, lib=definitions)
+differentiate("layer", _backward, _remember)
 refuse_second_derivative("layer_backward")
 
 infer = torch.ops.lambdanets.infer.default

@@ -11,7 +11,13 @@ import torch
 from torch import Tensor
 
 from lambdanets.kernels.library import call
-from lambdanets.kernels.operators.definitions import GRID, definitions, describe, refuse_second_derivative
+from lambdanets.kernels.operators.definitions import (
+    GRID,
+    definitions,
+    describe,
+    differentiate,
+    refuse_second_derivative,
+)
 
 TENSORS = "Tensor q, Tensor values, Tensor table, Tensor? content"
 
@@ -64,7 +70,7 @@ def _backward(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
 
 torch.library.register_fake("lambdanets::position", _fake, lib=definitions)
 torch.library.register_fake("lambdanets::position_backward", _fake_backward, lib=definitions)
-torch.library.register_autograd("lambdanets::position", _backward, setup_context=_remember, lib=definitions)
+differentiate("position", _backward, _remember)
 refuse_second_derivative("position_backward")
 
 position_term = torch.ops.lambdanets.position.default

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lambdanets.kernels.library import call, threads
 from lambdanets.kernels.operators.batch_norm import statistics
-from lambdanets.kernels.operators.definitions import definitions
+from lambdanets.kernels.operators.definitions import definitions, differentiate
 
 # max(0, (x - mean) scale + shift + (residual - residual_mean) residual_scale), for inference: it has no gradient.
 definitions.define(
@@ -49,8 +49,9 @@ def apply(
         raise ValueError("lambdanets: a residual has both a mean and a scale or neither")
     if residual is not None and residual.shape != x.shape:
         raise ValueError(f"lambdanets: residual must be {tuple(x.shape)} here, got {tuple(residual.shape)}")
-    rows, more = rows_of(x), None if residual is None else rows_of(residual)
-    call("norm_rectified", (*rows.shape, threads()), rows, *columns[:3], more, *columns[3:], y)
+    more = None if residual is None else last(residual)
+    sizes = (x.numel() // x.shape[1], x.shape[1], threads())
+    call("norm_rectified", sizes, last(x), *columns[:3], more, *columns[3:], y)
     return y
 
 
@@ -58,7 +59,7 @@ def apply(
 def _forward(
     x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    mean, var = statistics(rows_of(x))
+    mean, var = statistics(last(x))
     return apply(x, mean, weight * torch.rsqrt(var + eps), bias, residual, None, None), mean, var
 
 
@@ -75,14 +76,14 @@ def gradients(
     g = dresidual if has_residual else dx
     channels = x.shape[1]
     sizes = (x.numel() // channels, channels, channels, channels, threads(), eps)
-    seen = (rows_of(x), weight.contiguous(), mean, var, rows_of(y), rows_of(dy))
+    seen = (last(x), weight.contiguous(), mean, var, last(y), last(dy))
     call("norm_backward", sizes, *seen, g, dx, dweight, dbias)
     return dx, dweight, dbias, dresidual
 
 
-def rows_of(x: Tensor) -> Tensor:
-    """(b, c, i, j) -> (rows, c), which is how maps lie in memory whose channels are last."""
-    return x.contiguous(memory_format=torch.channels_last).movedim(1, -1).flatten(0, 2)
+def last(x: Tensor) -> Tensor:
+    """Maps whose channels are last in memory."""
+    return x.contiguous(memory_format=torch.channels_last)
 
 
 def like(x: Tensor) -> Tensor:
@@ -134,6 +135,6 @@ def differentiable_gradients(g: Tensor, x: Tensor, weight: Tensor, eps: float) -
 torch.library.register_fake("lambdanets::rectify", lambda x, *_: like(x), lib=definitions)
 torch.library.register_fake("lambdanets::rectified_norm", _fake, lib=definitions)
 torch.library.register_fake("lambdanets::rectified_norm_backward", _fake_gradients, lib=definitions)
-torch.library.register_autograd("lambdanets::rectified_norm", _backward, setup_context=_remember, lib=definitions)
+differentiate("rectified_norm", _backward, _remember)
 rectify = torch.ops.lambdanets.rectify.default
 rectified_norm = torch.ops.lambdanets.rectified_norm.default

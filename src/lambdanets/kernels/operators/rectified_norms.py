@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from lambdanets.kernels.operators.batch_norm import gradient_in_place, statistics
-from lambdanets.kernels.operators.definitions import definitions
-from lambdanets.kernels.operators.rectified_norm import apply, differentiable_gradients, gradients, like, rows_of
+from lambdanets.kernels.operators.definitions import definitions, differentiate
+from lambdanets.kernels.operators.rectified_norm import apply, differentiable_gradients, gradients, last, like
 
 definitions.define(
     "rectified_norms(Tensor x, Tensor weight, Tensor bias, float eps,"
@@ -35,8 +35,8 @@ def _forward(
     other_bias: Tensor,
     other_eps: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    mean, var = statistics(rows_of(x))
-    other_mean, other_var = statistics(rows_of(other))
+    mean, var = statistics(last(x))
+    other_mean, other_var = statistics(last(other))
     scale, other_scale = weight * torch.rsqrt(var + eps), other_weight * torch.rsqrt(other_var + other_eps)
     return apply(x, mean, scale, bias + other_bias, other, other_mean, other_scale), mean, var, other_mean, other_var
 
@@ -60,8 +60,8 @@ def _gradients(
         found = [tuple(t.shape) for t in (other, other_weight, other_mean, other_var)]
         raise ValueError(f"lambdanets: other and what belongs to it must fit x {tuple(x.shape)}, got {found}")
     dx, dweight, dbias, dother = gradients(dy, x, weight, y, mean, var, eps, has_residual=True)
-    of_other = rows_of(other), other_weight, other_mean, other_var, other_eps
-    return dx, dweight, dbias, dother, *gradient_in_place(rows_of(dother), *of_other)
+    of_other = last(other), other_weight, other_mean, other_var, other_eps
+    return dx, dweight, dbias, dother, *gradient_in_place(dother, *of_other)
 
 
 def _fake(x: Tensor, weight: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -96,5 +96,5 @@ def _backward(ctx: Any, dy: Tensor, *_: Any) -> tuple[Any, ...]:
 
 torch.library.register_fake("lambdanets::rectified_norms", _fake, lib=definitions)
 torch.library.register_fake("lambdanets::rectified_norms_backward", _fake_gradients, lib=definitions)
-torch.library.register_autograd("lambdanets::rectified_norms", _backward, setup_context=_remember, lib=definitions)
+differentiate("rectified_norms", _backward, _remember)
 rectified_norms = torch.ops.lambdanets.rectified_norms.default
