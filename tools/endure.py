@@ -4,7 +4,8 @@
 Runs of every recipe, with a small network and small data, are killed at random moments past the start of their second
 epoch and go on by --resume; the weights, the optimiser and the metrics that they end with must be those of a run that
 nobody killed, bit by bit. Processes that do nothing but save are killed too, checkpoints are damaged, and files that
-would run something if they were read as pickles are put in their place.
+would run something if they were read as pickles are put in their place. Some of many images are cut short: a run names
+each of them, or ends if they are too many.
 """
 
 import argparse
@@ -31,7 +32,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "train"))
-from damage import MUTATIONS, differences, example, payloads, state_of_run, write_with_hash  # type: ignore[import-not-found]
+from damage import (  # type: ignore[import-not-found]
+    MUTATIONS,
+    differences,
+    example,
+    payloads,
+    state_of_run,
+    write_images,
+    write_with_hash,
+)
 
 from lambdanets.train import checkpoints
 from lambdanets.train.resolve import list_recipes, resolve
@@ -86,12 +95,7 @@ def small(recipe: str, folder: Path) -> list[str]:
     make_data(folder / f"{channels}.npz", channels)
     return [
         *("model.blocks=1,1,1,1", "model.placement=LLLL", "model.width=4", "model.h=2", "model.k=4", "model.scope=3"),
-        *(
-            "data.image_size=16",
-            "data.image_size=16",
-            "data.batch_size=8",
-            f"data.workers={min(1, config.data.workers)}",
-        ),
+        *("data.image_size=16", "data.batch_size=8", f"data.workers={min(1, config.data.workers)}"),
         *("data.source=npz", f"data.root={folder / f'{channels}.npz'}"),
         *("trainer.max_epochs=4", "trainer.accelerator=cpu", "trainer.devices=1", "checkpoint_seconds=0"),
     ]
@@ -283,7 +287,43 @@ def plant(count: int, chance: random.Random, folder: Path, tick: Tick) -> Outcom
     return outcome
 
 
-TRIALS = {"kills": kill_runs, "saving_kills": kill_savers, "mutations": mutate, "payloads": plant}
+def cut_images(count: int, chance: random.Random, folder: Path, tick: Tick) -> Outcome:
+    """8 of 1,000 are left out and named; as many among a twelfth of the images end the run."""
+    outcome = Outcome("runs with images that are cut short", count)
+    bad = count // 125
+    for images, code in ((count, 0), (2 * count // 25, 1)):
+        data, name = folder / f"{images} images", f"of {images} images"
+        cut = write_images(data / "train", images, bad)
+        write_images(data / "val", 10, 0)
+        changes = [
+            "data.source=folder",
+            f"data.root={data}",
+            f"data.batch_size={images // 20}",
+            "data.workers=1",
+            "data.flip=0",
+        ]
+        changes += ["model.width=4", "model.h=2", "model.k=4", "trainer.max_epochs=1", "trainer.accelerator=cpu"]
+        log = folder / f"{name}.log"
+        process = start(command, ["digits", f"--runs={folder}", f"--name={name}", "trainer.devices=1", *changes], log)
+        if wait(process) != code:
+            outcome.failures.append(f"{name} ended with {process.exitcode}: {log.read_text()[-2000:]}")
+        named = {line.split(",")[0] for line in (folder / name / "skipped.csv").read_text().splitlines()}
+        if named != cut if code == 0 else not named < cut or "more than 1%" not in log.read_text():
+            outcome.failures.append(f"{name}: {len(named)} were named of {len(cut)} that are cut")
+        outcome.note(f"of {images} named, exit code {process.exitcode}", len(named))
+    for _ in range(count):
+        outcome.done += 1
+        tick()
+    return outcome
+
+
+TRIALS = {
+    "kills": kill_runs,
+    "saving_kills": kill_savers,
+    "mutations": mutate,
+    "payloads": plant,
+    "images": cut_images,
+}
 
 
 @contextmanager
@@ -300,6 +340,7 @@ def main() -> int:
     parser.add_argument("--saving-kills", type=int, default=150, help="of processes that save (%(default)s)")
     parser.add_argument("--mutations", type=int, default=1000, help="of checkpoints (%(default)s)")
     parser.add_argument("--payloads", type=int, default=50, help="in the place of checkpoints (%(default)s)")
+    parser.add_argument("--images", type=int, default=25_000, help="of which 8 in 1,000 are cut short (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the moments and the damage (%(default)s)")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"

@@ -166,6 +166,7 @@ def contents(folder):
         ("model.width=8", "goes on as it began, so model.width cannot change"),
         ("optim.lr=9", "goes on as it began, so optim.lr cannot change"),
         ("seed=5", "goes on as it began, so seed cannot change"),
+        ("trainer.accumulate_grad_batches=2", "so trainer.accumulate_grad_batches cannot change"),
         ("cifar10", "--resume goes on with the recipe of the run, got cifar10 too"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What can happen to checkpoints, and whether two are equal: shared by the tests and tools/endure.py."""
+"""What can happen to checkpoints and images, and whether two are equal: shared by the tests and tools/endure.py."""
 
 import csv
 import functools
@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from lambdanets.train import checkpoints
@@ -282,3 +283,17 @@ def payloads(marker: Path) -> Iterator[tuple[str, bytes]]:
     for wrapping, wrap in WRAPPINGS.items():
         for kind, make in PAYLOADS.items():
             yield f"{kind}, {wrapping}", wrap(make(marker))
+
+
+def write_images(folder: Path, count: int, bad: int) -> set[str]:
+    """Two classes, dark and light; the paths of those that are cut short."""
+    rng = np.random.default_rng(0)
+    paths = []
+    for i in range(count):
+        path = folder / ("dark", "light")[i % 2] / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(100, size=(9, 9), dtype=np.uint8) + 150 * (i % 2)).save(path)
+        paths.append(path)
+    for path in paths[:bad]:
+        path.write_bytes(path.read_bytes()[:-40])
+    return {str(path) for path in paths[:bad]}

@@ -3,29 +3,14 @@
 import csv
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
+from damage import write_images
 
 from lambdanets.data import DataError
 from lambdanets.train.folder import RunFolder
 from lambdanets.train.keeper import StoppedError
 from lambdanets.train.run import train
 from tiny import Stop, tiny
-
-
-def write_images(folder: Path, count: int, bad: int) -> set[str]:
-    """Two classes, dark and light; the paths of those that are cut short."""
-    rng = np.random.default_rng(0)
-    paths = []
-    for i in range(count):
-        path = folder / ("dark", "light")[i % 2] / f"{i}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(100, size=(9, 9), dtype=np.uint8) + 150 * (i % 2)).save(path)
-        paths.append(path)
-    for path in paths[:bad]:
-        path.write_bytes(path.read_bytes()[:-40])
-    return {str(path) for path in paths[:bad]}
 
 
 def run_on(root: Path, out: Path, *more: str, **how):
@@ -49,7 +34,7 @@ def test_few_bad_images_are_left_out_and_each_is_named(tmp_path):
 def test_more_than_one_in_a_hundred_end_the_run(tmp_path):
     write_images(tmp_path / "data" / "train", 500, bad=6)
     write_images(tmp_path / "data" / "val", 50, bad=0)
-    with pytest.raises(DataError, match=r"6 of 500 images cannot be read, more than 1%; .*skipped\.csv names each"):
+    with pytest.raises(DataError, match=r"6 of 550 images cannot be read, more than 1%; .*skipped\.csv names each"):
         run_on(tmp_path / "data", tmp_path / "run")
 
 
@@ -60,8 +45,16 @@ def test_one_in_a_hundred_is_of_the_whole_epoch_when_it_is_interrupted(tmp_path)
         run_on(tmp_path / "data", tmp_path / "run", callbacks=[Stop(after=4)])
     before = len((tmp_path / "run" / "skipped.csv").read_text().splitlines())
     assert 0 < before < 6
-    with pytest.raises(DataError, match="6 of 500 images"):
+    with pytest.raises(DataError, match="6 of 550 images"):
         run_on(tmp_path / "data", tmp_path / "run", resume=True)
+
+
+def test_one_in_a_hundred_is_of_all_images_and_not_of_a_small_part_of_them(tmp_path):
+    bad = write_images(tmp_path / "data" / "train", 200, bad=1)
+    bad |= write_images(tmp_path / "data" / "val", 30, bad=1)
+    result = run_on(tmp_path / "data", tmp_path / "run")
+    assert result is not None
+    assert {line.partition(",")[0] for line in (tmp_path / "run" / "skipped.csv").read_text().splitlines()} == bad
 
 
 def test_a_batch_of_nothing_ends_the_run(tmp_path):

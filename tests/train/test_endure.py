@@ -21,7 +21,7 @@ def folder():
 
 @pytest.mark.parametrize(
     ("trial", "count"),
-    [("kills", 2), ("saving_kills", 5), ("mutations", 40), ("payloads", 20)],
+    [("kills", 2), ("saving_kills", 5), ("mutations", 40), ("payloads", 20), ("images", 1000)],
     ids=lambda value: value,
 )
 def test_endures(folder, monkeypatch, trial, count):

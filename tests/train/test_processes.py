@@ -13,6 +13,7 @@ from uuid import uuid4
 import numpy as np
 import pytest
 import torch
+from damage import write_images
 from lightning.pytorch import Callback
 from sklearn.datasets import load_digits
 from without_batch_norm import create_model
@@ -175,6 +176,20 @@ def test_two_processes_started_by_lightning_equal_one_that_can_go_on(alone, sett
     alone(folders / "two", "trainer.devices=1", resume=True)
     assert difference(exact, folders / "two") <= 1e-10
     check_metrics(exact, folders / "two", 1e-6)
+
+
+def test_bad_images_are_counted_in_all_processes_together(folders, tmp_path):
+    bad = write_images(tmp_path / "train", 500, bad=5)
+    write_images(tmp_path / "val", 20, bad=0)
+    small = ("model.width=4", "model.h=2", "model.k=4", "data.batch_size=50", "trainer.max_epochs=1")
+    where = ("data.source=folder", f"data.root={tmp_path}", "trainer.accelerator=cpu", "--runs", folders, *TWO)
+    output_of(command("digits", *small, *where, "--name", "with few bad"))
+    skipped = (folders / "with few bad" / "skipped.csv").read_text().splitlines()
+    assert {line.partition(",")[0] for line in skipped} == bad
+    write_images(tmp_path / "train", 500, bad=6)
+    assert "6 of 520 images cannot be read" in output_of(
+        command("digits", *small, *where, "--name", "with many bad"), code=1
+    )
 
 
 def forget_last_epoch(run: Path) -> None:

@@ -1,5 +1,6 @@
 """A configuration says everything, in words that are checked."""
 
+import csv
 from dataclasses import fields, replace
 
 import pytest
@@ -32,13 +33,48 @@ def test_recipes_have_a_header_and_say_nothing_unknown(recipe):
 
 @pytest.mark.parametrize("recipe", list_recipes())
 def test_a_resolved_configuration_repeats_itself(recipe, tmp_path):
-    config = resolve(recipe, ["data.mean=None", "data.std=None"])
+    config = resolve(recipe)
     config = complete(config, opened(config.data))
     file = tmp_path / "config.yaml"
     file.write_text(as_yaml(config))
     assert resolve(file) == config
     assert config.model.changes["num_classes"] == 7
-    assert config.data.mean == (0.5, 0.5, 0.5)
+    assert len(config.data.mean) == len(config.data.std) == 3
+
+
+@pytest.mark.parametrize("recipe", list_recipes())
+def test_any_recipe_takes_any_number_of_channels(recipe):
+    config = resolve(recipe)
+    for channels in (1, 3):
+        data = complete(config, opened(config.data, channels=channels)).data
+        assert len(data.mean) == len(data.std) == channels
+
+
+def test_the_network_is_for_images_of_the_size_that_it_gets(tmp_path):
+    with pytest.raises(ConfigError, match=r"model\.image_size=16, but data\.image_size=8"):
+        train(resolve("digits", ["model.image_size=16"]), RunFolder(tmp_path))
+    config = resolve("digits")
+    file = tmp_path / "config.yaml"
+    file.write_text(as_yaml(complete(config, opened(config.data))))
+    larger = resolve(file, ["data.image_size=16"])
+    assert complete(larger, opened(larger.data)).model.changes["image_size"] == 16
+
+
+def test_data_is_found_from_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = resolve("cifar10", ["data.root=here/some.npz"])
+    assert complete(config, opened(config.data)).data.root == str(tmp_path / "here" / "some.npz")
+    config = resolve("cifar10", ["data.root=s3://there/some.npz"])
+    assert complete(config, opened(config.data)).data.root == "s3://there/some.npz"
+
+
+@pytest.mark.parametrize("name", ["resnet50", "lambda_resnet50", "lambda_resnet152"])
+def test_all_networks_of_the_long_recipe_have_its_setup_and_dropout(name):
+    config = resolve("imagenet-350", [f"model.name={name}"])
+    network = complete(config, opened(config.data)).model.changes
+    assert (network["setup"], network["dropout"]) == ("350", 0.3)
+    small = resolve("imagenet-350", ["model.name=resnet14_small"])
+    assert complete(small, opened(small.data)).model.changes["setup"] == "small"
 
 
 def test_the_published_recipes():
@@ -82,6 +118,11 @@ def test_changes_come_last_and_files_between(tmp_path):
         ("optim.ema_decay=1", "optim.ema_decay must be at least 0 and below 1"),
         ("optim.optimizer=adam", "optim.optimizer must be sgd or adamw, got 'adam'"),
         ("trainer.max_epochs=0", "trainer.max_epochs must be at least 1, got 0"),
+        ("trainer.gradient_clip_val=-1", "trainer.gradient_clip_val must be above 0, got -1.0"),
+        ("trainer.limit_train_batches=-3", "trainer.limit_train_batches must not be negative, got -3"),
+        ("trainer.precision=bf16-mix", "got bf16-mix; did you mean bf16-mixed?"),
+        ("trainer.profiler=simpel", "trainer.profiler must be simple or advanced"),
+        ("data.std=[0.5, 0]", "data.std must be numbers above 0, got (0.5, 0.0)"),
         ("data.scale=[1, 0.5]", "data.scale must be two shares in ascending order"),
         ("data.crop=round", "data.crop must be none or padded or resized, got 'round'"),
         ("batch_size=3", "there is no key batch_size; did you mean data.batch_size?"),
@@ -124,7 +165,7 @@ def test_the_data_decides_what_it_knows():
     with pytest.raises(ConfigError, match=r"model\.num_classes=4, but the data has 7"):
         complete(config, opened(config.data))
     config = resolve("digits", ["data.mean=[0.1, 0.2]"])
-    with pytest.raises(ConfigError, match="a number for each of 3 channels"):
+    with pytest.raises(ConfigError, match="one number for each of 3 channels"):
         complete(config, opened(config.data))
     config = resolve("digits", ["model.h=5"])
     with pytest.raises(ConfigError, match="h=5"):
@@ -143,6 +184,23 @@ def test_any_recipe_takes_any_network(recipe):
         config = resolve(recipe, [f"model.name={name}"])
         assert config.model.name == name
         assert config.model.changes.keys() <= {field.name for field in fields(row)}
+
+
+def test_the_loss_of_accumulated_batches_is_that_of_a_batch(tmp_path):
+    losses = []
+    for name, batches in (("one", 1), ("four", 4)):
+        changes = ("optim.lr=0", "data.limit=128", "data.batch_size=32", "trainer.max_epochs=1")
+        more = (f"trainer.accumulate_grad_batches={batches}", "model.width=4", "trainer.profiler=simple")
+        train(resolve("digits", [*changes, *more]), RunFolder(tmp_path / name))
+        with RunFolder(tmp_path / name).metrics.open() as file:
+            losses.append(float(next(csv.DictReader(file))["train_loss"]))
+        assert any("profile" in path.name for path in (tmp_path / name).iterdir())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_devices_that_cannot_be_are_one_line(tmp_path):
+    with pytest.raises(ConfigError, match=r"trainer: .*devices"):
+        train(resolve("digits", ["trainer.accelerator=cpu", "trainer.devices=[0, 1]"]), RunFolder(tmp_path))
 
 
 def test_another_kind_of_network_trains_by_the_same_recipe(tmp_path):

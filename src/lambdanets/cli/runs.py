@@ -25,6 +25,8 @@ def run(options: argparse.Namespace) -> None:
                 found = one.progress()
             except (RunError, OSError, ValueError, KeyError) as error:
                 shown.add_row(one.path.name, *["-"] * 7, str(error))
+                if options.json:
+                    print(json.dumps({"run": str(one.path), "state": "damaged", "error": str(error)}))
                 continue
             accuracy = None if found.accuracy is None else 100 * found.accuracy
             state = "finished" if found.finished else "unfinished"

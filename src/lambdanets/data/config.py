@@ -20,7 +20,7 @@ class DataConfig:
     batch_size: int = 128  # images in a step of all devices together
     workers: int = 2  # processes that load images; 0 for none
     image_size: int | None = None  # that of the network by default
-    mean: tuple[float, ...] | None = None  # of each channel, from 0 to 1; half by default
+    mean: tuple[float, ...] | None = None  # of each channel, from 0 to 1, or one for all; half by default
     std: tuple[float, ...] | None = None
     crop: Crop = "none"  # of training images: moved by `padding` pixels, or a random part resized
     padding: int = 4
@@ -42,6 +42,8 @@ class DataConfig:
         for field in ("flip", "holdout"):
             if not 0 <= getattr(self, field) <= 1:
                 raise ValueError(f"data.{field} must be from 0 to 1, got {getattr(self, field)}")
+        if self.std is not None and not all(0 < one < float("inf") for one in self.std):
+            raise ValueError(f"data.std must be numbers above 0, got {self.std}")
         if not 0 < self.scale[0] <= self.scale[1] <= 1:
             raise ValueError(f"data.scale must be two shares in ascending order, got {self.scale}")
         if self.crop not in ("none", "padded", "resized"):

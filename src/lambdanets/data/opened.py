@@ -32,6 +32,12 @@ class Opened:
     def channels(self) -> int:
         return self.train.channels
 
+    @property
+    def images(self) -> int | None:
+        """How many there are in both splits, None if nobody knows."""
+        train, val = (one.length if isinstance(one, Stream) else len(one) for one in (self.train, self.val))
+        return None if train is None or val is None else train + val
+
     def training_loader(
         self, size: int, *, seed: int = 0, share: Share | None = None, place: Callable[[], Place] = Place
     ) -> SplitLoader | StreamLoader:

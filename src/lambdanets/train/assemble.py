@@ -2,6 +2,7 @@
 
 from collections.abc import Sized
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,8 +32,11 @@ def planned(config: RunConfig) -> RunConfig:
 
 def network_of(config: RunConfig, facts: dict[str, Any]) -> Any:
     """The configuration of the network, which can be built."""
-    if config.data.image_size is not None:
-        facts = {**facts, "image_size": config.data.image_size}
+    size, own = config.data.image_size, config.model.changes.get("image_size")
+    if size is not None and own not in (None, size):
+        raise ConfigError(f"model.image_size={own}, but data.image_size={size}, which decides: change that")
+    if size is not None:
+        facts = {**facts, "image_size": size}
     try:
         with torch.device("meta"):
             return create_model(config.model.name, **{**facts, **config.model.changes}).config
@@ -47,17 +51,37 @@ def complete(config: RunConfig, data: Opened) -> RunConfig:
     for name, fact in facts.items():
         if getattr(network, name) != fact:
             raise ConfigError(f"model.{name}={getattr(network, name)}, but the data has {fact}")
-    size, half = config.data.image_size or network.image_size, (0.5,) * data.channels
-    mean, std = config.data.mean or half, config.data.std or half
-    if {len(mean), len(std)} != {data.channels}:
-        raise ConfigError(
-            f"data.mean and data.std have a number for each of {data.channels} channels, got {mean}, {std}"
-        )
-    return replace(
-        config,
-        model=replace(config.model, changes=asdict(network)),
-        data=replace(config.data, image_size=size, mean=mean, std=std),
+    read = replace(
+        config.data,
+        root=None if config.data.root is None else whole_path(config.data.root),
+        image_size=config.data.image_size or network.image_size,
+        mean=of_channels(config.data.mean, data.channels, "mean"),
+        std=of_channels(config.data.std, data.channels, "std"),
     )
+    return replace(config, model=replace(config.model, changes=asdict(network)), data=read)
+
+
+def whole_path(root: str) -> str:
+    """That finds the data from any folder; what is no path, like an address, stays what it is."""
+    return root if "://" in root else str(Path(root).expanduser().absolute())
+
+
+def of_channels(numbers: tuple[float, ...] | None, channels: int, name: str) -> tuple[float, ...]:
+    """One for each: a single one stands for all, and grey images have the mean of the three of colours.
+
+    >>> of_channels(None, 3, "mean"), of_channels((0.2, 0.3, 0.4), 1, "mean")
+    ((0.5, 0.5, 0.5), (0.3,))
+    """
+    numbers = numbers or (0.5,)
+    if len(numbers) == 1:
+        return numbers * channels
+    if channels == 1 and len(numbers) == 3:
+        return (round(sum(numbers) / 3, 6),)
+    if len(numbers) != channels:
+        raise ConfigError(
+            f"data.{name} needs one number for each of {channels} channels, or one for all, got {numbers}"
+        )
+    return numbers
 
 
 def make_classifier(config: RunConfig, data: Opened) -> Classifier:

@@ -58,6 +58,10 @@ class OptimConfig:
             raise ConfigError("optim.nesterov needs optim.momentum")
 
 
+# Lightning's, with its short names.
+PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true", "32", "bf16", "16", "64")
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainerConfig:
     """Arguments of Lightning's Trainer, by its names."""
@@ -81,7 +85,7 @@ class TrainerConfig:
     deterministic: bool = False
     benchmark: bool = False
     detect_anomaly: bool = False
-    profiler: str | None = None
+    profiler: Literal["simple", "advanced"] | None = None  # writes where the time went into the folder of the run
 
     def __post_init__(self) -> None:
         positive = (
@@ -94,6 +98,16 @@ class TrainerConfig:
         for name in positive:
             if getattr(self, name) < 1:
                 raise ConfigError(f"trainer.{name} must be at least 1, got {getattr(self, name)}")
+        if self.gradient_clip_val is not None and not self.gradient_clip_val > 0:
+            raise ConfigError(f"trainer.gradient_clip_val must be above 0, got {self.gradient_clip_val}")
+        for name in ("limit_train_batches", "limit_val_batches"):
+            if (getattr(self, name) or 0) < 0:
+                raise ConfigError(f"trainer.{name} must not be negative, got {getattr(self, name)}")
+        if self.precision not in PRECISIONS:
+            raise ConfigError(
+                f"trainer.precision must be one of {', '.join(PRECISIONS)}, got {self.precision}"
+                f"{nearest(self.precision, PRECISIONS)}"
+            )
         if self.max_steps < 1 and self.max_steps != -1:
             raise ConfigError(f"trainer.max_steps must be at least 1, or -1 for no limit, got {self.max_steps}")
 

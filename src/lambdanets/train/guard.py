@@ -68,7 +68,7 @@ class Guard(Callback):
         if self.in_a_row == IN_A_ROW:
             raise NonFiniteLossError(
                 f"the loss was not finite in {IN_A_ROW} steps in a row, up to step {trainer.global_step + 1}; "
-                f"{self.file} names the images; the last checkpoint is good"
+                f"{self.file} names the images; what was saved before them is good"
             )
 
     def write(self, trainer: Trainer, module: Classifier) -> None:

@@ -60,7 +60,7 @@ class History(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Batch, batch_idx: int
     ) -> None:
-        loss = float(outputs["loss"])
+        loss = float(outputs["loss"]) * trainer.accumulate_grad_batches  # by which Lightning has divided it
         now, waited = time.monotonic(), waited_by(trainer.train_dataloader)
         self.sums.images += len(batch.labels) * trainer.world_size
         if math.isfinite(loss):  # the guard tells of others

@@ -34,7 +34,19 @@ def resolve(recipe: str | Path, changes: Sequence[str] = (), file: Path | None =
     changed: Tree = {} if file is None else read_yaml(file)
     for change in changes:
         changed = merged(changed, tree_of_change(change))
-    return from_tree(merged(for_network(tree_of(recipe), changed), changed))
+    return from_tree(merged(for_images(for_network(tree_of(recipe), changed), changed), changed))
+
+
+def for_images(recipe: Tree, changes: Tree) -> Tree:
+    """A recipe whose network follows when the changes name another size of images.
+
+    >>> for_images({"model": {"k": 4, "image_size": 8}}, {"data": {"image_size": 16}})
+    {'model': {'k': 4}}
+    """
+    own, wanted = recipe.get("model"), changes.get("data")
+    if not isinstance(own, Mapping) or not isinstance(wanted, Mapping) or "image_size" not in wanted:
+        return recipe
+    return {**recipe, "model": {key: value for key, value in own.items() if key != "image_size"}}
 
 
 def for_network(recipe: Tree, changes: Tree) -> Tree:
@@ -52,6 +64,8 @@ def for_network(recipe: Tree, changes: Tree) -> Tree:
     known = {*own} if row is None else {*hints_of(type(row)), *hints_of(ModelConfig)}
     if wanted.get("layer", "lambda") != "lambda":
         known -= {*OF_LAMBDA_LAYERS}
+    if getattr(row, "setup", None) == "small":  # the stem of a small network is no recipe's business
+        known -= {"setup"}
     return {**recipe, "model": {key: value for key, value in own.items() if key in known}}
 
 

@@ -28,8 +28,18 @@ from lambdanets.train.resolve import as_yaml
 from lambdanets.train.strategies import ended_together, whole
 from lambdanets.train.trainer import make_trainer, own_callbacks, quiet
 
-# What a run that goes on may do differently.
+# What a run that goes on may do differently: where it runs and how long, but not what a step is.
 MAY_CHANGE = ("trainer.", *WHEREABOUTS)
+RULES = tuple(
+    f"trainer.{key}"
+    for key in (
+        "accumulate_grad_batches",
+        "gradient_clip_val",
+        "gradient_clip_algorithm",
+        "limit_train_batches",
+        "precision",
+    )
+)
 PLAIN: dict[str, Any] = {"highlight": False, "soft_wrap": True, "markup": False}  # texts with names that others chose
 
 
@@ -59,7 +69,7 @@ def train(
     pl.seed_everything(config.seed, verbose=False)
     classifier = make_classifier(config, data)
     history = History(run.metrics, config.trainer.log_every_n_steps)
-    trainer = make_trainer(config, run, [*own_callbacks(config, run, history, console), *callbacks])
+    trainer = make_trainer(config, run, [*own_callbacks(config, run, history, data.images, console), *callbacks])
     console.quiet = console.quiet or not trainer.is_global_zero
     trainer.precision_plugin.convert_module(classifier)  # Lightning would, but after a checkpoint has been read into it
     if resume:
@@ -101,11 +111,12 @@ def refuse_other_training(run: RunFolder, config: RunConfig) -> None:
     """What a run has learnt belongs to its network, data and rules; where and how long it runs may change."""
     if not run.config_file.is_file():
         return
-    changed = [key for key in changed_keys(run.config(), config) if not key.startswith(MAY_CHANGE)]
+    every = changed_keys(run.config(), config)
+    changed = [key for key in every if not key.startswith(MAY_CHANGE) or key in RULES]
     if changed:
         raise ConfigError(
             f"{run.path} goes on as it began, so {', '.join(changed)} cannot change; "
-            f"{', '.join(MAY_CHANGE)} can, and a new run can have anything"
+            f"{', '.join(MAY_CHANGE)} can, but for {', '.join(RULES)}, and a new run can have anything"
         )
 
 

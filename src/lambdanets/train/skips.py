@@ -2,56 +2,69 @@
 
 import csv
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lambdanets.data import Batch, DataError, Skip
 
-MOST = 0.01  # of the images of an epoch
+MOST = 0.01  # of the images of an epoch, those of its validation too, in all processes together
 ENOUGH = 100  # to judge a stream by, whose length nobody knows
+
+
+class Counts(NamedTuple):
+    """Of images, in all processes."""
+
+    seen: int
+    skipped: int
 
 
 class Skips(Callback):
     """`skipped.csv` gets a line for each."""
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
-        self.seen = self.skipped = 0
+    def __init__(self, file: Path, images: int | None) -> None:
+        """`images`: how many there are to train and to validate with, None if nobody knows."""
+        self.file, self.images = file, images
+        self.trained = self.validated = Counts(0, 0)
 
     def state_dict(self) -> dict[str, int]:
-        """An epoch that is interrupted is one epoch."""
-        return {"seen": self.seen, "skipped": self.skipped}
+        """An epoch that is interrupted is one epoch; a validation that is interrupted begins again."""
+        return self.trained._asdict()
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        self.seen, self.skipped = state_dict["seen"], state_dict["skipped"]
+        self.trained = Counts(**state_dict)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.seen = self.skipped = 0
+        self.trained = self.validated = Counts(0, 0)
 
-    on_validation_epoch_start = on_train_epoch_start
+    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.validated = Counts(0, 0)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Batch, batch_idx: int) -> None:
-        self.note(batch, trainer.train_dataloader, trainer)
+        self.trained = self.note(batch, self.trained, self.validated, trainer)
         if not len(batch.labels):
             raise DataError(f"no image of a batch can be read; {self.file} has their names")
 
     def on_validation_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Batch, *rest: Any) -> None:
-        self.note(batch, trainer.val_dataloaders, trainer)
+        self.validated = self.note(batch, self.validated, self.trained, trainer)
 
-    def note(self, batch: Batch, loader: Any, trainer: Trainer) -> None:
-        self.seen += len(batch.labels) + len(batch.skipped)
-        if not batch.skipped:
-            return
-        self.skipped += len(batch.skipped)
-        self.write(batch.skipped)
-        size = getattr(loader, "size", None)
-        of = size / trainer.world_size if size else max(ENOUGH, self.seen)
-        if self.skipped > MOST * of:
+    def note(self, batch: Batch, before: Counts, others: Counts, trainer: Trainer) -> Counts:
+        """What has been counted with this batch, unless that is too much."""
+        if batch.skipped:
+            self.write(batch.skipped)
+        now = Counts(len(batch.labels) + len(batch.skipped), len(batch.skipped))
+        if trainer.world_size > 1:  # all have as many batches, and end together
+            counts = torch.tensor(now, device=trainer.strategy.root_device)
+            now = Counts(*trainer.strategy.reduce(counts, reduce_op="sum").tolist())
+        seen, skipped = (sum(each) for each in zip(now, before, others, strict=True))
+        of = max(ENOUGH, seen) if self.images is None else self.images
+        if now.skipped and skipped > MOST * of:
+            last = f"; the last is {batch.skipped[-1].name}: {batch.skipped[-1].reason}" if batch.skipped else ""
             raise DataError(
-                f"{self.skipped} of {int(of)} images cannot be read, more than {MOST:.0%}; {self.file} names each; "
-                f"the last is {batch.skipped[-1].name}: {batch.skipped[-1].reason}"
+                f"{skipped} of {of} images cannot be read, more than {MOST:.0%}; {self.file} names each{last}"
             )
+        return Counts(now.seen + before.seen, now.skipped + before.skipped)
 
     def write(self, skips: list[Skip]) -> None:
         with self.file.open("a", newline="") as file:

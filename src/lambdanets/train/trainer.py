@@ -10,6 +10,7 @@ import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.profilers import AdvancedProfiler, SimpleProfiler
 from lightning.pytorch.strategies import ParallelStrategy
 from rich.console import Console
 
@@ -22,10 +23,14 @@ from lambdanets.train.progress import ProgressBar
 from lambdanets.train.skips import Skips
 from lambdanets.train.strategies import make_strategy
 
+PROFILERS = {"simple": SimpleProfiler, "advanced": AdvancedProfiler}
+
 
 def make_trainer(config: RunConfig, run: RunFolder, callbacks: Sequence[Callback]) -> Trainer:
     options = asdict(config.trainer) | {"strategy": make_strategy(config.trainer.strategy)}
     options["enable_progress_bar"] = False  # Lightning's; ours is a callback
+    if config.trainer.profiler is not None:
+        options["profiler"] = PROFILERS[config.trainer.profiler](dirpath=run.path, filename="profile")
     on_cuda = torch.cuda.is_available() and config.trainer.accelerator in ("auto", "gpu", "cuda")
     try:
         with quiet():
@@ -44,7 +49,7 @@ def make_trainer(config: RunConfig, run: RunFolder, callbacks: Sequence[Callback
             if isinstance(trainer.strategy, ParallelStrategy) and trainer.strategy.cluster_environment is not None:
                 # Lightning would do that, too, but as part of the run.
                 trainer.strategy.cluster_environment.validate_settings(trainer.num_devices, trainer.num_nodes)
-    except (ValueError, RuntimeError, MisconfigurationException) as error:
+    except (TypeError, ValueError, RuntimeError, MisconfigurationException) as error:
         raise ConfigError(f"trainer: {' '.join(str(error).split())}") from error
     if config.data.batch_size % trainer.world_size:
         raise ConfigError(
@@ -53,9 +58,11 @@ def make_trainer(config: RunConfig, run: RunFolder, callbacks: Sequence[Callback
     return trainer
 
 
-def own_callbacks(config: RunConfig, run: RunFolder, history: History, console: Console) -> list[Callback]:
+def own_callbacks(
+    config: RunConfig, run: RunFolder, history: History, images: int | None, console: Console
+) -> list[Callback]:
     """In the order in which they must be asked: the keeper saves what those before it know."""
-    guard, skips = Guard(run.path / "nonfinite.jsonl"), Skips(run.path / "skipped.csv")
+    guard, skips = Guard(run.path / "nonfinite.jsonl"), Skips(run.path / "skipped.csv", images)
     keeper = Keeper(run.checkpoints, config.checkpoint_seconds)
     bar = [ProgressBar(history, console)] if config.trainer.enable_progress_bar else []
     return [guard, skips, history, RandomStates(), keeper, *bar]
@@ -74,6 +81,8 @@ def quiet() -> Iterator[None]:
             warnings.filterwarnings("ignore", message=".*smaller than the logging interval")
             warnings.filterwarnings("ignore", message=".*your dataloader is not resumable")  # it is, by its place
             warnings.filterwarnings("ignore", message=".*returned a view tensor")  # and nobody changes it in place
+            # Of 1x1 weights, which lie in memory the same way whatever their strides say.
+            warnings.filterwarnings("ignore", message=".*[Gg]rad strides do not match bucket view strides")
             warnings.filterwarnings("ignore", message=".*sync_dist=True")  # what is logged is of all processes already
             yield
     finally:

@@ -19,12 +19,18 @@ from lambdanets.data.splits import DataError, SplitName
 
 PREFIXES: dict[SplitName, str] = {"train": "train", "val": "t10k"}
 PIECE = 1 << 20
+OTHERWISE = (
+    "Fashion-MNIST is in Debian's package dataset-fashion-mnist; or let torchvision fetch it: "
+    "data.source=torchvision data.name=FashionMNIST data.download=true"
+)
 
 
 def offer(config: DataConfig) -> Offer:
     """`data.root` is the folder with the four files, plain or as .gz; `classes.txt` beside them names the classes."""
     if config.root is None:
-        raise DataError("data.source=idx needs data.root, the folder with train-images-idx3-ubyte and the others")
+        raise DataError(
+            f"data.source=idx needs data.root, the folder with train-images-idx3-ubyte and the others. {OTHERWISE}"
+        )
     folder = Path(config.root).expanduser()
     return Offer(train=partial(load, folder, "train"), val=partial(load, folder, "val"))
 
@@ -42,10 +48,7 @@ def find(folder: Path, name: str) -> Path:
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
             return path
-    raise DataError(
-        f"there is neither {folder / name} nor {name}.gz. Fashion-MNIST is in Debian's package dataset-fashion-mnist; "
-        "or let torchvision fetch it: data.source=torchvision data.name=FashionMNIST data.download=true"
-    )
+    raise DataError(f"there is neither {folder / name} nor {name}.gz (data.root={folder}). {OTHERWISE}")
 
 
 def read_idx(path: Path, *, dimensions: int) -> UInt8[Tensor, "..."]:

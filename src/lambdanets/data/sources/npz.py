@@ -32,6 +32,8 @@ DAMAGE = (
     tokenize.TokenError,
 )
 
+OTHERWISE = "; or let torchvision fetch a data set: data.source=torchvision data.name=CIFAR10 data.download=true"
+
 
 def offer(config: DataConfig) -> Offer:
     """`data.root` is the file, with x_train, y_train and maybe x_test, y_test and the names of the `classes`.
@@ -40,7 +42,7 @@ def offer(config: DataConfig) -> Offer:
     uint16, or floating-point numbers from 0 to 1. Without x_test, `data.holdout` of every class is held out.
     """
     if config.root is None:
-        raise DataError("data.source=npz needs data.root, a file with the arrays x_train and y_train")
+        raise DataError(f"data.source=npz needs data.root, a file with the arrays x_train and y_train{OTHERWISE}")
     path = Path(config.root).expanduser()
     names = array_names(path)
     return Offer(
@@ -49,6 +51,8 @@ def offer(config: DataConfig) -> Offer:
 
 
 def array_names(path: Path) -> list[str]:
+    if not path.is_file():
+        raise DataError(f"there is no file {path} (data.root){OTHERWISE}")
     try:
         with zipfile.ZipFile(path) as archive:
             return [name.removesuffix(".npy") for name in archive.namelist()]

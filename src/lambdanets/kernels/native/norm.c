@@ -5,8 +5,7 @@
  *   dx = w / sqrt(var + eps) (g - mean(g) - xhat mean(g xhat))      dw = sum g xhat      db = sum g
  *
  * Rows are summed in blocks that the nearest cache holds; the blocks' sums are joined in double precision and always
- * in the same order, so that the result does not depend on the threads. Whoever goes over a matrix that was just summed
- * begins with its last rows, which the caches still have. */
+ * in the same order, so that the result does not depend on the threads. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,7 +98,7 @@ int NAME(norm_rectified)(int64_t rows, int64_t columns, int64_t threads, const r
                          const real *scale, const real *shift, const real *residual, const real *residual_mean,
                          const real *residual_scale, real *y) {
 #pragma omp parallel for schedule(static) num_threads((int)threads)
-    for (int64_t r = rows - 1; r >= 0; r--)
+    for (int64_t r = 0; r < rows; r++)
         rectify(columns, x + r * columns, mean, scale, shift, residual ? residual + r * columns : NULL, residual_mean,
                 residual_scale, y + r * columns);
     return LAMBDA_OK;
@@ -144,7 +143,7 @@ int NAME(norm_backward)(int64_t rows, int64_t columns, int64_t stride, int64_t g
             shift[c] = (real)(-weight[c] * inverse * sum / (double)rows);
         }
 #pragma omp for schedule(static)
-        for (int64_t r = rows - 1; r >= 0; r--)
+        for (int64_t r = 0; r < rows; r++)
             for (int64_t c = 0; c < columns; c++)
                 dx[r * g_stride + c] =
                     g[r * g_stride + c] * scale[c] + (x[r * stride + c] - mean[c]) * slope[c] + shift[c];
