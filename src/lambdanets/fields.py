@@ -3,8 +3,10 @@
 import ast
 import types
 from collections.abc import Iterable
+from dataclasses import fields
 from difflib import get_close_matches
-from typing import Any, Literal, Union, get_args, get_origin
+from functools import cache
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 
 def read(value: Any, hint: Any) -> Any:
@@ -60,6 +62,24 @@ def fitted(value: Any, hint: Any) -> Any:
     elif hint is Any or type(value) is hint:
         return value
     raise TypeError(f"{value!r} is not {told(hint)}")
+
+
+def fit_fields(instance: Any) -> None:
+    """Make every field of a frozen dataclass what its type says, or raise a ValueError that names it."""
+    hints = hints_of(instance.__class__)
+    for field in fields(instance):
+        value = getattr(instance, field.name)
+        try:
+            object.__setattr__(instance, field.name, fitted(value, hints[field.name]))
+        except TypeError:
+            raise ValueError(
+                f"{type(instance).__name__}: {field.name} must be {told(hints[field.name])}, got {field.name}={value!r}"
+            ) from None
+
+
+@cache
+def hints_of(its_class: Any) -> dict[str, Any]:
+    return get_type_hints(its_class)
 
 
 def told(hint: Any) -> str:

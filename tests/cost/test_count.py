@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from torch import nn
 
-from lambdanets import LambdaLayer1d, create_model
-from lambdanets.cost import count, totals
+from lambdanets import LambdaLayer1d, LambdaMixer, create_model
+from lambdanets.cost import count, profile, totals
 
 # Billions, LambdaResNet-50 at 224 by the rules that fit the published tables.
 FLOPS = [
@@ -47,6 +48,28 @@ def test_a_layer_alone():
     projections = n * 8 * (2 * 2 + 2 * 3 + v * 3)
     content, position = n * 2 * v * 3, n * 5 * 2 * v * 3
     assert flops == 2 * 7 * (projections + content + position + 2 * n * 2 * 2 * v)
+
+
+def test_another_context():
+    class Reader(nn.Module):
+        def __init__(self, **how):
+            super().__init__()
+            self.mixer, self.how = LambdaMixer(16, d_context=8, k=4, h=2, terms="content"), how
+
+        def forward(self, x):
+            context = x[:, :5, :8]
+            return self.mixer(x, context=context) if self.how else self.mixer(x, context)
+
+    n, m, v = 7, 5, 8
+    expected = n * 16 * 2 * 4 + m * 8 * (v + 4) + m * 4 * v + n * 2 * 4 * v
+    for reader in (Reader(), Reader(by="name")):
+        assert totals(count(reader, (3, n, 16)))[1] == 2 * 3 * expected
+
+
+def test_transposed_convolutions_and_tokens():
+    assert totals(count(nn.ConvTranspose2d(4, 6, 3, stride=2), (2, 4, 5, 7)))[1] == 2 * 2 * 5 * 7 * 4 * 6 * 9
+    model = nn.Sequential(nn.Embedding(10, 32), LambdaMixer(32, causal=True))
+    assert profile(model, torch.randint(10, (2, 12)), rounds=1)[-1].flops > 0
 
 
 def test_the_precision_of_the_network_does_not_matter():

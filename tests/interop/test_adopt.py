@@ -167,6 +167,12 @@ def dilated():
     return layer
 
 
+def biased():
+    layer = Lucidrains(16, dim_k=4, n=11, heads=2)
+    layer.to_q = nn.Conv2d(16, 8, 1, bias=True)
+    return layer
+
+
 def sharing():
     a, b = Timm(16), Timm(16)
     b.qkv = a.qkv
@@ -186,6 +192,7 @@ def sharing():
         (lambda: nn.Sequential(hooked()), "0, of .* it has hooks"),
         (lambda: nn.Sequential(other_norm()), "its query_norm is GroupNorm.*, not a batch norm"),
         (lambda: nn.Sequential(dilated()), "its conv_lambda is Conv3d.*dilation"),
+        (lambda: nn.Sequential(biased()), "its to_q is Conv2d.*, and our projections have no bias"),
         (sharing, "0 cannot be adopted: it shares parameters with another"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from compare import error
+from compare import SWEEP, error
 from lambdanets import create_model
 from lambdanets.interop.export import ExportError, export, onnx_nodes, relative_difference
 from lambdanets.kernels import unavailable
@@ -66,6 +66,18 @@ def check_pt2(model, path):
 @every_kind
 def test_pt2_equals_every_network(config, tmp_path):
     check_pt2(lively(ResNet(config)), tmp_path / "network.pt2")
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("name", [name for name in RESNETS if SWEEP or name == "lambda_resnet101"])
+@pytest.mark.parametrize("ending", ["pt2", "onnx"])
+def test_networks_of_full_depth_are_exported(name, ending, tmp_path):
+    """Narrow, but with every block; all of them take minutes."""
+    model = create_model(name, width=8, h=2, k=4, image_size=33, num_classes=7).eval()
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):  # small, or rounding grows from block to block
+            nn.init.constant_(module.weight, 0.1)
+    assert export(model, tmp_path / f"network.{ending}").difference <= 1e-5
 
 
 @pytest.mark.unchecked

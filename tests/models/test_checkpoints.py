@@ -13,8 +13,9 @@ from torch import nn
 from lambdanets import create_model
 from lambdanets.files import sha256
 from lambdanets.models import ResNet
-from lambdanets.models.checkpoint import CheckpointError
+from lambdanets.models.checkpoint import CheckpointError, sha256_of_config
 from lambdanets.models.middle import Lambda
+from lambdanets.models.registry import RESNETS
 
 SMALL = dict(blocks=(1, 1, 1, 1), image_size=32, num_classes=5)
 
@@ -114,13 +115,28 @@ def change(**fields):
     return apply
 
 
-def reconfigure(**fields):
+def reconfigure(without=(), **fields):
+    """As a program would that knows of the hash."""
+
     def apply(file):
         description = json.loads(file.read_text())
         description["config"].update(fields)
+        for name in without:
+            del description["config"][name]
+        description["config_sha256"] = sha256_of_config(description["config"])
         file.write_text(json.dumps(description))
 
     return apply
+
+
+def edit(file):
+    """By hand."""
+    file.write_text(file.read_text().replace('"dropout": 0.0', '"dropout": 0.9'))
+
+
+def into_a_folder(file):
+    os.remove(file)
+    file.mkdir()
 
 
 @pytest.mark.parametrize(
@@ -135,7 +151,19 @@ def reconfigure(**fields):
         ("config.json", lambda file: file.write_text("[]"), r"config.json does not describe a network of lambdanets"),
         ("config.json", lambda file: file.write_text("{}"), r"config.json does not describe a network of lambdanets"),
         ("config.json", change(format=99), r"config.json has format 99, this version reads 1"),
-        ("config.json", change(config={}), r"config.json does not describe a network of this version: 'blocks'"),
+        (
+            "config.json",
+            reconfigure(["blocks"]),
+            r"config.json does not describe a network of this version: .*'blocks'",
+        ),
+        ("config.json", edit, r"config.json was changed after it was written"),
+        ("config.json", into_a_folder, r"config.json cannot be read: Is a directory"),
+        ("config.json", lambda file: file.write_text("[" * 100_000), r"config.json is damaged"),
+        ("config.json", lambda file: file.write_text("1" * 5_000), r"config.json is damaged"),
+        ("config.json", change(config=None), r"config.json is damaged: its config is None"),
+        ("config.json", change(config=[1]), r"config.json is damaged: its config is \[1\]"),
+        ("config.json", change(architecture="Foo"), r"architecture must be one of ResNet, ViT, got 'Foo'"),
+        ("config.json", reconfigure(num_classes="10"), r"num_classes must be int, got num_classes='10'"),
         ("config.json", reconfigure(colour="red"), r"config.json does not describe .* 'colour'"),
         ("config.json", reconfigure(placement="XX"), r"config.json does not describe .* placement='XX'"),
         ("config.json", reconfigure(num_classes=7), r"model.safetensors does not hold what config.json describes"),
@@ -152,6 +180,26 @@ def test_damage_is_one_error_that_names_the_file(tmp_path, name, damage, message
     damage(tmp_path / name)
     with pytest.raises(CheckpointError, match=message):
         ResNet.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("name", RESNETS)
+def test_networks_of_full_depth_come_back(tmp_path, name):
+    torch.manual_seed(0)
+    model = create_model(name, width=8, h=2, k=4, image_size=33, num_classes=5).eval()
+    model.save_pretrained(tmp_path)
+    loaded, x = ResNet.from_pretrained(tmp_path), torch.randn(2, 3, 33, 33)
+    assert loaded.config == model.config
+    assert torch.equal(loaded(x), model(x))
+
+
+def test_a_configuration_without_a_hash_is_read(tmp_path):
+    """The first versions wrote none."""
+    small().save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    description = json.loads(file.read_text())
+    del description["config_sha256"]
+    file.write_text(json.dumps(description))
+    assert ResNet.from_pretrained(tmp_path).config.num_classes == 5
 
 
 @pytest.mark.parametrize("name", ["/no/such/folder", "no/such/repository/at all"])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lambdanets import create_model, list_models
-from lambdanets.models import ResNet, ResNetConfig, convolution
+from lambdanets.models import Lambda, ResNet, ResNetConfig, convolution
 from lambdanets.models.registry import MODELS, RESNETS
 from lambdanets.nn import LambdaLayer2d
 
@@ -61,6 +61,23 @@ def test_every_model_trains(name):
         assert parameter.grad.isfinite().all(), parameter_name
         assert parameter.grad.abs().sum() > 0, parameter_name
     assert model.eval()(x).isfinite().all()
+
+
+@pytest.mark.parametrize("name", RESNETS)
+def test_every_model_trains_at_its_full_depth(name):
+    torch.manual_seed(0)
+    model = create_model(name, image_size=33, drop_path=0.0, num_classes=7)  # dropped paths have no gradients
+    assert model(torch.randn(2, 3, 33, 47)).isfinite().all()  # as it begins
+    for module in model.modules():  # what begins at zero would stop gradients
+        if isinstance(module, torch.nn.BatchNorm2d) and not module.weight.any():
+            torch.nn.init.ones_(module.weight)
+    y = model(torch.randn(2, 3, 33, 47))
+    y.square().sum().backward()
+    for parameter_name, parameter in model.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert parameter.grad.isfinite().all(), parameter_name
+        assert parameter.grad.abs().sum() > 0, parameter_name
+    assert model.eval()(torch.randn(1, 3, 33, 47)).isfinite().all()
 
 
 @pytest.mark.parametrize("name", RESNETS)
@@ -188,6 +205,12 @@ def test_a_new_classifier():
         ({"drop_path": 1.0}, "drop_path=1.0"),
         ({"se": True, "se_ratio": 1000}, "se_ratio=1000"),
         ({"scopes": 7}, "nothing is called scopes"),
+        ({"num_classes": "10"}, "num_classes must be int, got num_classes='10'"),
+        ({"num_classes": True}, "num_classes must be int, got num_classes=True"),
+        ({"dropout": "a"}, "dropout must be float, got dropout='a'"),
+        ({"blocks": 5}, "got blocks=5"),
+        ({"layer_options": 3}, "got layer_options=3"),
+        ({"se": "no"}, "se must be bool, got se='no'"),
     ],
 )
 def test_mistakes_are_named(changes, message):
@@ -196,6 +219,41 @@ def test_mistakes_are_named(changes, message):
     with pytest.raises(ValueError, match="there is no model 'resnet51'; there are resnet26"):
         create_model("resnet51")
     assert ResNetConfig(blocks=(1, 1, 1, 1)).placement == "CCCC"
+
+
+def test_a_setup_brings_what_goes_with_it():
+    def setup_of(name, **changes):
+        with torch.device("meta"):
+            config = create_model(name, **changes).config
+        return config.se, config.dropout, config.drop_path, config.image_size
+
+    assert setup_of("lambda_resnet270") == (True, 0.3, 0.2, 256)
+    assert setup_of("lambda_resnet270", setup="90") == (False, 0.0, 0.0, 224)
+    assert setup_of("lambda_resnet50", setup="350", placement="CC1L") == (True, 0.3, 0.0, 224)
+    assert setup_of("resnet50", setup="350") == (False, 0.3, 0.0, 224)
+    assert setup_of("resnet50", setup="350", se=True, dropout=0.1) == (True, 0.1, 0.0, 224)
+    assert setup_of("resnet50", setup="350", blocks=(3, 8, 36, 3)) == (False, 0.3, 0.0, 256)
+
+
+def test_a_wrong_number_of_classes_changes_nothing():
+    model = create_model("resnet14_small")
+    for wrong in (2.5, -1):
+        with pytest.raises(ValueError, match="num_classes"):
+            model.reset_classifier(wrong)
+    assert model.config.num_classes == model.classifier.out_features == 10
+    with pytest.raises(ValueError, match="global_pool='max'"):
+        model.reset_classifier(3, "max")
+    model.reset_classifier(3, "avg")
+    assert model.num_classes == 3
+
+
+def test_layers_of_ones_own_are_not_resized_by_guess():
+    model = create_model("lambda_resnet14_small", middle=convolution)
+    model.resize(48)
+    assert model.config.image_size == 48
+    model = create_model("lambda_resnet14_small", middle=Lambda(scope=None))
+    with pytest.raises(ValueError, match="image_size=48: resize each of them"):
+        model.resize(48)
 
 
 def test_options_belong_to_the_layers_that_have_them():

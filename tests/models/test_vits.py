@@ -268,7 +268,9 @@ def test_a_network_of_another_kind_is_named(tmp_path):
         ResNet.from_pretrained(tmp_path)
     config = tmp_path / "config.json"
     config.write_text(config.read_text().replace('"ViT"', '"Perceiver"'))
-    with pytest.raises(CheckpointError, match="does not describe a network of this version: 'Perceiver'"):
+    with pytest.raises(
+        CheckpointError, match="of this version: architecture must be one of ResNet, ViT, got 'Perceiver'"
+    ):
         ViT.from_pretrained(tmp_path)
 
 

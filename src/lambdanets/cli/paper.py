@@ -70,6 +70,8 @@ def check_options(options: argparse.Namespace) -> None:
         raise UserError(f"only Tables 4, 12 and 13 have throughputs to measure, got {options.table}")
     if not options.measure and (options.rounds or options.threads or options.quick):
         raise UserError("--rounds, --threads and --quick belong to --measure")
+    if options.json is not None and options.json == options.html:
+        raise UserError(f"--json and --html are two files, got {options.json} for both")
     check_writable("--json", options.json)
     check_writable("--html", options.html)
 

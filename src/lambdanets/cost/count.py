@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lambdanets.cost import family  # noqa: F401  # its rules
-from lambdanets.cost.multiplies import multiply_adds
+from lambdanets.cost.multiplies import lambda_multiply_adds, multiply_adds
 from lambdanets.nn.lambda_layers import LambdaLayer
 from lambdanets.nn.listeners import for_a_while
 
@@ -26,8 +26,10 @@ class Count(NamedTuple):
         return 2 * self.multiply_adds
 
 
-def count(model: nn.Module, shape: Sequence[int]) -> list[Count]:
+def count(model: nn.Module, shape: Sequence[int], dtype: torch.dtype | None = None) -> list[Count]:
     """Every module that has parameters or multiplies, on an input of `shape`, in the order in which they are defined.
+
+    The input has the dtype of the parameters unless another is given, such as that of tokens.
 
     >>> from lambdanets import create_model
     >>> parameters, flops = totals(count(create_model("lambda_resnet26_small"), (1, 3, 32, 32)))
@@ -42,15 +44,19 @@ def count(model: nn.Module, shape: Sequence[int]) -> list[Count]:
         if isinstance(module, LambdaLayer):
             inside.update(set(module.modules()) - {module})
 
-        def watch(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        def watch(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
             if module in inside or not inputs or not isinstance(inputs[0], Tensor):
                 return
             shape = output.shape if isinstance(output, Tensor) else torch.Size()
-            work[module] = work.get(module, 0) + multiply_adds(module, inputs[0].shape, shape)
+            if isinstance(module, LambdaLayer) and (others := [*inputs[1:2], named.get("context")])[0] is not None:
+                added = lambda_multiply_adds(module, inputs[0].shape, others[0].shape, shape)
+            else:
+                added = multiply_adds(module, inputs[0].shape, shape)
+            work[module] = work.get(module, 0) + added
 
-        handles.append(module.register_forward_hook(watch))
+        handles.append(module.register_forward_hook(watch, with_kwargs=True))
     with for_a_while(handles), torch.no_grad():
-        dtype = next((p.dtype for p in shadow.parameters() if p.is_floating_point()), None)
+        dtype = dtype or next((p.dtype for p in shadow.parameters() if p.is_floating_point()), None)
         shadow(torch.empty(*shape, dtype=dtype, device="meta"))
     seen: set[int] = set()
     counts = []

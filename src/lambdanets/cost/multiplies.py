@@ -22,6 +22,13 @@ def multiply_adds(module: nn.Module, x: Size, y: Size) -> int:
     return 0
 
 
+@multiply_adds.register(nn.ConvTranspose1d)
+@multiply_adds.register(nn.ConvTranspose2d)
+@multiply_adds.register(nn.ConvTranspose3d)
+def _(module: nn.ConvTranspose2d, x: Size, y: Size) -> int:
+    return math.prod(x) * module.out_channels // module.groups * math.prod(module.kernel_size)
+
+
 @multiply_adds.register
 def _(module: nn.Linear, x: Size, y: Size) -> int:
     return math.prod(y) * module.in_features
@@ -41,8 +48,14 @@ def _(module: Strided, x: Size, y: Size) -> int:
 
 @multiply_adds.register
 def _(module: LambdaLayer, x: Size, y: Size) -> int:
-    """On its own context. The projections are its children, but count here: the layer may take them as one product."""
-    b, m, n = (x[0], x[1], y[1]) if isinstance(module, OnTokens) else (x[0], math.prod(x[2:]), math.prod(y[2:]))
+    return lambda_multiply_adds(module, x, x, y)
+
+
+def lambda_multiply_adds(module: LambdaLayer, x: Size, context: Size, y: Size) -> int:
+    """The projections are its children, but count here: the layer may take them as one product."""
+    on_tokens = isinstance(module, OnTokens)
+    m, n = (shape[1] if on_tokens else math.prod(shape[2:]) for shape in (context, y))
+    b = x[0]
     k, h, u, v = module.k, module.h, module.u, module.v
     total = n * module.d_in * h * k + m * module.d_context * v * u
     if module.key is not None:

@@ -45,7 +45,9 @@ def profile(model: nn.Module, x: Tensor, *, rounds: int = 5) -> list[StageCost]:
     >>> {cost.name: f"{cost.flops / 1e9:.1f}" for cost in costs[:3]}
     {'stem': '0.0', 'stages.0': '1.5', 'stages.1': '1.8'}
     """
-    counts = count(model, x.shape)
+    if rounds < 1:
+        raise ValueError(f"rounds must be at least 1, got rounds={rounds}")
+    counts = count(model, x.shape, x.dtype)
     with evaluating(model):
         stages = entrances(model, x)
         costs = {name: StageCost(name) for name in (*stages.values(), TOTAL)}

@@ -70,6 +70,9 @@ def export(
         in_chans: of the images; `model.config.in_chans` by default, and 3 for a model without.
         tell: is told what happens next, as it takes half a minute for a ResNet-50.
 
+    Outputs may differ from the network's by the tolerance of the format. Those of a deep network whose own rounding in
+    float32 is larger than that, which float64 shows, may differ by twice its rounding, up to 1e-3.
+
     Raises:
         ExportError: if there are operators that other programs lack, or outputs that are not the network's.
     """

@@ -60,7 +60,7 @@ def read_timm(layer: Any) -> Reading:
     else:
         side, table, bias = None, layer.pos_emb.flatten(0, 1)[..., None], None  # (2i - 1, 2j - 1, k)
         size = tuple(layer.feat_size)
-    query, key, value = read_projection("qkv", layer.qkv).split(widths)
+    query, key, value = read_projection("qkv", layer.qkv, with_bias=True).split(widths)
     state = {
         "query.weight": query,
         "key.weight": key,
@@ -106,10 +106,14 @@ def intra_depth_last(u: int, channels: int) -> Int[Tensor, "_"]:
     return torch.arange(u * channels).view(u, channels).T.flatten()
 
 
-def read_projection(name: str, convolution: nn.Module) -> Float[Tensor, "e d"]:
-    """A 1x1 convolution as a matrix."""
+def read_projection(name: str, convolution: nn.Module, *, with_bias: bool = False) -> Float[Tensor, "e d"]:
+    """A 1x1 convolution as a matrix; `with_bias` if whoever asks sees to that."""
     if type(convolution) is not nn.Conv2d or convolution.kernel_size != (1, 1) or convolution.groups != 1:
         raise CannotAdoptError(f"its {name} is {convolution}, not a 1x1 convolution")
+    if convolution.stride != (1, 1) or convolution.padding not in ((0, 0), "valid", "same"):
+        raise CannotAdoptError(f"its {name} is {convolution}, which does not stay at each position")
+    if convolution.bias is not None and not with_bias:
+        raise CannotAdoptError(f"its {name} is {convolution}, and our projections have no bias")
     return convolution.weight.flatten(1)
 
 

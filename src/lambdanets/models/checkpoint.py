@@ -3,8 +3,9 @@
 Neither can run code when it is read.
 """
 
+import hashlib
 import json
-from dataclasses import MISSING, asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ def write_checkpoint(model: Network, folder: Path) -> None:
         "format": FORMAT,
         "architecture": type(model).__name__,
         "config": asdict(model.config),
+        "config_sha256": sha256_of_config(asdict(model.config)),
         "sha256": sha256(folder / WEIGHTS),
     }
     write_atomically(folder / CONFIG, f"{json.dumps(description, indent=2)}\n".encode())
@@ -60,10 +62,11 @@ def read_checkpoint(config_file: Path, weights_file: Path) -> Network:
         )
     try:
         model = described(description)
-    except (KeyError, TypeError, ValueError) as error:
+    except (TypeError, ValueError) as error:
         raise CheckpointError(f"{config_file} does not describe a network of this version: {error}") from error
     try:
-        tensors = load_file(weights_file)
+        # Copied to where torch would have them: products of tensors that begin elsewhere may round differently.
+        tensors = {name: t.clone() for name, t in load_file(weights_file).items()}
         tensors |= {alias: tensors[name] for alias, name in aliases(model).items()}
         model.load_state_dict(tensors, assign=True)
     except (SafetensorError, KeyError, RuntimeError) as error:
@@ -73,12 +76,17 @@ def read_checkpoint(config_file: Path, weights_file: Path) -> Network:
 
 def described(description: dict[str, Any]) -> Network:
     """The network without its weights."""
-    network, config = ARCHITECTURES[description.get("architecture", "ResNet")]
+    name = description.get("architecture", "ResNet")
+    if name not in ARCHITECTURES:
+        raise ValueError(f"architecture must be one of {', '.join(ARCHITECTURES)}, got {name!r}")
+    network, config = ARCHITECTURES[name]
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in description["config"].items()}
-    for field in fields(config):
-        if field.default is MISSING and field.default_factory is MISSING:
-            given[field.name]  # or KeyError
     return network.on_meta(config(**given))  # type: ignore[arg-type]
+
+
+def sha256_of_config(config: dict[str, Any]) -> str:
+    """However the file is laid out."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
 def read_description(file: Path) -> dict[str, Any]:
@@ -86,12 +94,22 @@ def read_description(file: Path) -> dict[str, Any]:
         description = json.loads(file.read_text())
     except FileNotFoundError as error:
         raise CheckpointError(f"{file} is missing: the folder holds no saved network") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no JSON, no text, or more of it than a configuration has
         raise CheckpointError(f"{file} is damaged: {error}") from error
+    except OSError as error:
+        raise CheckpointError(f"{file} cannot be read: {error.strerror}") from error
     if not isinstance(description, dict) or description.get("library") != "lambdanets":
         raise CheckpointError(f"{file} does not describe a network of lambdanets")
     if description.get("format") != FORMAT or not {"config", "sha256"} <= description.keys():
         raise CheckpointError(f"{file} has format {description.get('format')!r}, this version reads {FORMAT}")
+    if not isinstance(description["config"], dict):
+        raise CheckpointError(f"{file} is damaged: its config is {description['config']!r}")
+    expected = description.get("config_sha256")  # files of the first versions have none
+    if expected not in (None, sha256_of_config(description["config"])):
+        raise CheckpointError(
+            f"{file} was changed after it was written: its config does not have the sha256 {expected}; to change a "
+            f"network, load it and change that"
+        )
     return description
 
 

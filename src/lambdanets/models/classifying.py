@@ -34,8 +34,10 @@ class Classifying(nn.Module):
     def get_classifier(self) -> nn.Module:
         return self.classifier
 
-    def reset_classifier(self, num_classes: int) -> None:
-        """A new head for so many classes; none for 0."""
+    def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
+        """A new head for so many classes; none for 0. The pool, which timm names too, stays what it is."""
+        if global_pool not in (None, "", "avg"):
+            raise ValueError(f"{type(self).__name__} pools by the mean, got global_pool={global_pool!r}")
         self.config = replace(self.config, num_classes=num_classes)
         like = next(self.parameters())
         head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()

@@ -3,6 +3,7 @@
 from dataclasses import fields, replace
 from typing import Any
 
+from lambdanets.models.blocks import Setup
 from lambdanets.models.middle import Middle
 from lambdanets.models.resnet import ResNet, ResNetConfig
 from lambdanets.models.vit import ViT, ViTConfig
@@ -13,7 +14,7 @@ Config = ResNetConfig | ViTConfig
 # Depth: blocks of c2 to c5, lambda layers in c4 of the hybrid, image size of the 350-epoch setup.
 DEPTHS: dict[int, tuple[tuple[int, int, int, int], int | None, int]] = {
     26: ((2, 2, 2, 2), None, 224),
-    50: ((3, 4, 6, 3), 1, 224),
+    50: ((3, 4, 6, 3), None, 224),
     101: ((3, 4, 23, 3), 3, 224),
     152: ((3, 8, 36, 3), 6, 256),
     200: ((3, 24, 36, 3), 6, 256),
@@ -34,23 +35,35 @@ def _resnets() -> dict[str, ResNetConfig]:
     rows = {}
     for depth, (blocks, hybrid, size) in DEPTHS.items():
         rows[f"resnet{depth}"] = ResNetConfig(blocks=blocks)
-        if depth <= 50:
+        if hybrid is None:
             rows[f"lambda_resnet{depth}"] = ResNetConfig(blocks=blocks, placement="LLLL")
         else:
-            rows[f"lambda_resnet{depth}"] = ResNetConfig(
-                blocks=blocks,
-                placement=f"CC{hybrid}L",
-                setup="350",
-                image_size=size,
-                se=True,
-                drop_path=0.2 if depth > 200 else 0.0,
-                dropout=0.3,
-            )
+            row = ResNetConfig(blocks=blocks, placement=f"CC{hybrid}L", image_size=size)
+            rows[f"lambda_resnet{depth}"] = with_setup(row, "350")
     for depth, blocks in SMALL.items():
         small = ResNetConfig(blocks=blocks, setup="small", image_size=32, num_classes=10)
         rows[f"resnet{depth}_small"] = small
         rows[f"lambda_resnet{depth}_small"] = replace(small, placement="LLLL")
     return rows
+
+
+def with_setup(row: ResNetConfig, setup: Setup) -> ResNetConfig:
+    """A network in another setup, with what goes with that: image size, squeeze-and-excitation, dropout, drop path.
+
+    Squeeze-and-excitation in networks without lambda layers is not part of it: they are published with and without.
+    """
+    if setup != "350":
+        size = 32 if setup == "small" else 224
+        return replace(row, setup=setup, image_size=size, se=False, dropout=0.0, drop_path=0.0)
+    sizes = [size for blocks, _, size in DEPTHS.values() if blocks == row.blocks]
+    return replace(
+        row,
+        setup=setup,
+        image_size=sizes[0] if sizes else 224,
+        se=bool(set(row.placement) - {"C", "0"}),
+        dropout=0.3,
+        drop_path=0.2 if sum(row.blocks) > sum(DEPTHS[200][0]) else 0.0,
+    )
 
 
 def _vits() -> dict[str, ViTConfig]:
@@ -85,8 +98,9 @@ def create_model(name: str, *, middle: Middle | None = None, **changes: Any) -> 
         middle: of a ResNet, makes the layers of blocks marked L instead of lambda layers, see
             `lambdanets.models.middle`.
         changes: fields of `ResNetConfig` or `ViTConfig`. Unless these are given too, a change of setup brings the image
-            size of that setup, a layer in a ResNet without lambda layers comes into all blocks, and a change of mixer
-            brings its own options, the mean in place of a class token, and learned positions if it knows no places.
+            size, dropout, drop path and squeeze-and-excitation of that setup, a layer in a ResNet without lambda layers
+            comes into all blocks, and a change of mixer brings its own options, the mean in place of a class token, and
+            learned positions if it knows no places.
             The mixer of a ViT can also be what makes a layer on tokens from d, see `lambdanets.models.mixers`.
 
     >>> create_model("lambda_resnet50", placement="CLLL", k=8, scope=7).config.placement
@@ -101,10 +115,11 @@ def create_model(name: str, *, middle: Middle | None = None, **changes: Any) -> 
     if unknown:
         raise ValueError(f"{name}: nothing is called {', '.join(sorted(unknown))} in {type(row).__name__}")
     if isinstance(row, ResNetConfig):
-        if changes.get("setup", row.setup) != row.setup:
-            row = replace(row, image_size=image_size_of(row.blocks, changes["setup"]))
         if "layer" in changes and row.placement == "CCCC":
             row = replace(row, placement="LLLL")
+        if changes.get("setup", row.setup) != row.setup:
+            shape = {name: changes[name] for name in ("blocks", "placement") if name in changes}
+            row = with_setup(replace(row, **shape), changes["setup"])
         return ResNet(replace(row, **changes), middle=middle)
     if middle is not None:
         raise ValueError(f"{name}: a ViT has no middle, got middle={middle}; mixer takes what makes a layer")
@@ -113,10 +128,3 @@ def create_model(name: str, *, middle: Middle | None = None, **changes: Any) -> 
         others = {field: value for field, value in changes.items() if field != "mixer"}
         return ViT(replace(row, **{"mixer_options": {}, **others}), mixer=mixer)
     return ViT(replace(with_mixer(row, mixer), **changes))
-
-
-def image_size_of(blocks: tuple[int, int, int, int], setup: str) -> int:
-    if setup == "small":
-        return 32
-    of_depth = [size for its, _, size in DEPTHS.values() if its == blocks]
-    return of_depth[0] if setup == "350" and of_depth else 224

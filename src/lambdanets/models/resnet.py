@@ -11,6 +11,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lambdanets.fields import fit_fields
 from lambdanets.models.again import run_again
 from lambdanets.models.blocks import EXPANSION, Bottleneck, Setup, make_stem
 from lambdanets.models.classifying import Classifying
@@ -48,9 +49,7 @@ class ResNetConfig:
     dropout: float = 0.0  # before the classifier
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "blocks", tuple(self.blocks))
-        if len(self.blocks) != 4:
-            raise ValueError(f"blocks has a number for each of the four stages, got blocks={self.blocks}")
+        fit_fields(self)
         for blocks in self.blocks:
             positive("ResNetConfig", blocks=blocks)
         if not re.fullmatch("[CL0-9]{4}", str(self.placement)):
@@ -87,8 +86,6 @@ class ResNetConfig:
             )
         if isinstance(self.scope, str) and self.scope != "auto":
             raise ValueError(f'scope must be "auto", an odd number or None, got scope={self.scope!r}')
-        if self.setup not in ("90", "350", "small"):
-            raise ValueError(f'setup must be "90", "350" or "small", got setup={self.setup!r}')
 
     @property
     def lambda_scope(self) -> int | None:
@@ -193,6 +190,14 @@ class ResNet(Classifying, Pretrained):
 
     def resize(self, image_size: int) -> None:
         """Fit the embeddings to images of another size; make the optimiser afterwards."""
+        if self.has_own_middle and sized(self):
+            raise ValueError(
+                f"only the `middle` that made its layers knows what they are like at image_size={image_size}: "
+                f"resize each of them, or create the network again"
+            )
+        if self.has_own_middle:
+            self.config = replace(self.config, image_size=image_size)
+            return
         like = ResNet.on_meta(replace(self.config, image_size=image_size))
         for own, other in zip(sized(self), sized(like), strict=True):
             own.resize(other.size)

@@ -24,6 +24,8 @@ def networks() -> dict[tuple[int, str], Network]:
         (3, f"{LOCAL} (Zhao)"): (LAMBDA50, {"layer": "vector"}),
         (3, "lambda"): (LAMBDA50, {}),
         (3, "lambda u=4"): (LAMBDA50, {"u": 4}),
+        (4, "axial self-attention"): (LAMBDA50, {"layer": "axial", "layer_options": {"h": 8}}),
+        (4, "local self-attention 7x7"): (LAMBDA50, {"layer": "local", "layer_options": {"h": 8}}),
         (4, "lambda"): (LAMBDA50, {"scope": None}),
         (4, "lambda, shared embeddings"): (LAMBDA50, {"scope": None, "share_tables": True}),
         (4, "lambda k=8"): (LAMBDA50, {"scope": None, "k": 8}),

@@ -49,7 +49,7 @@ def sizes(counted: Sequence[Counted]) -> Picture | None:
     for near in nearer:
         every.axvspan(*CROWD, color="#f2f2f2", zorder=0)
         scatter(near, crowd)
-        near.set_title("LambdaResNet-50 of about 15 M parameters, grey on the left", fontsize=10)
+        near.set_title("networks of about 15 M parameters, grey on the left", fontsize=10)
         near.set_xlim(CROWD)
         near.set_ylim(4.6, 40)
         label(near, [point(network) for network in crowd])
