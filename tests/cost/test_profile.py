@@ -36,6 +36,23 @@ def test_stages_add_up_and_nothing_changes():
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
 
 
+def test_a_layer_alone_is_named():
+    itself, whole = profile(LambdaLayer2d(16), torch.randn(2, 16, 9, 9), rounds=1)
+    assert (itself.name, itself.flops, itself.seconds) == (
+        "LambdaLayer2d",
+        whole.flops,
+        pytest.approx(whole.seconds, rel=1),
+    )
+
+
+def test_what_cannot_be_profiled_says_why():
+    model = create_model("lambda_resnet26_small", **SMALL)
+    with pytest.raises(ValueError, match=r"from \(1, 3, 8, 8\), take a larger batch"):
+        profile(model, torch.randn(1, 3, 8, 8), rounds=1)
+    with pytest.raises(ValueError, match="rounds=0"):
+        profile(model, torch.randn(2, 3, 8, 8), rounds=0)
+
+
 def test_what_is_kept_is_what_autograd_keeps():
     """Of a product the input, of a rectifier the output, of a sum nothing."""
     model = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3))

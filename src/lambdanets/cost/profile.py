@@ -19,7 +19,7 @@ from lambdanets.nn.modes import evaluating
 from lambdanets.nn.norms import frozen_statistics
 from lambdanets.nn.tables import RelativeTable
 
-TOTAL = "total"
+TOTAL, ITSELF = "total", ""  # and the names of stages, which are never these
 
 
 @dataclass
@@ -59,8 +59,17 @@ def profile(model: nn.Module, x: Tensor, *, rounds: int = 5) -> list[StageCost]:
         for name, plans in plans_of(model, x).items():
             costs[name].plans = dict(plans)
         model.train()
-        for name, kept in kept_by(model, stages, x).items():
-            costs[name].activation_bytes = kept
+        try:
+            kept = kept_by(model, stages, x)
+        except ValueError as error:  # one image whose last maps have one position has no batch statistics
+            raise ValueError(
+                f"{error}: what a training step keeps cannot be told from {tuple(x.shape)}, take a larger batch"
+            ) from error
+        for name, kept_bytes in kept.items():
+            costs[name].activation_bytes = kept_bytes
+    if ITSELF in costs:  # what belongs to no part of the model, or all of it if that is a single layer
+        parts = sum(cost.seconds for name, cost in costs.items() if name != TOTAL)
+        costs[ITSELF].name, costs[ITSELF].seconds = type(model).__name__, max(0.0, costs[TOTAL].seconds - parts)
     used = [cost for cost in costs.values() if cost.parameters or cost.flops or cost.activation_bytes or cost.plans]
     return sorted(used, key=lambda cost: cost.name == TOTAL)
 
