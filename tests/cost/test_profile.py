@@ -37,12 +37,10 @@ def test_stages_add_up_and_nothing_changes():
 
 
 def test_a_layer_alone_is_named():
-    itself, whole = profile(LambdaLayer2d(16), torch.randn(2, 16, 9, 9), rounds=1)
-    assert (itself.name, itself.flops, itself.seconds) == (
-        "LambdaLayer2d",
-        whole.flops,
-        pytest.approx(whole.seconds, rel=1),
-    )
+    *parts, whole = profile(LambdaLayer2d(16), torch.randn(2, 16, 9, 9), rounds=1)
+    costs = {cost.name: cost for cost in parts}
+    assert costs["LambdaLayer2d"].flops == whole.flops > 0
+    assert 0 < costs["LambdaLayer2d"].seconds <= whole.seconds
 
 
 def test_what_cannot_be_profiled_says_why():

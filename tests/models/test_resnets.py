@@ -235,6 +235,7 @@ def test_a_setup_brings_what_goes_with_it():
     assert setup_of("resnet50", setup="350", blocks=(3, 8, 36, 3)) == (False, 0.3, 0.0, 256)
 
 
+@pytest.mark.unchecked
 def test_a_wrong_number_of_classes_changes_nothing():
     model = create_model("resnet14_small")
     for wrong in (2.5, -1):
