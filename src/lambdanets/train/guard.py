@@ -55,7 +55,7 @@ class Guard(Callback):
         # Half precision has a scaler, which skips steps of its own and looks for a better scale.
         if getattr(trainer.precision_plugin, "scaler", None) is None:
             gradients = [local(p.grad) for p in self.parameters if p.grad is not None]
-            is_finite = is_finite and bool(torch.nn.utils.get_total_norm(gradients).isfinite())
+            is_finite = is_finite and bool(torch.stack(torch._foreach_norm(gradients)).isfinite().all())
         pl_module.is_healthy = trainer.strategy.reduce_boolean_decision(is_finite)
         if pl_module.is_healthy:
             self.in_a_row = 0

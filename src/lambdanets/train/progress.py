@@ -37,6 +37,8 @@ class ProgressBar(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
+        if self.bar.disable:
+            return
         assert self.task is not None
         assert isinstance(pl_module, Classifier)
         sums = self.history.sums
