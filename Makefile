@@ -23,7 +23,7 @@ sweep: env
 sanitise: env
 	$(BIN)/python tools/sanitise_kernels.py --cases 10000
 
-# Half an hour: runs killed at random moments and resumed, checkpoints damaged in a thousand ways.
+# Minutes: runs killed at random moments and resumed, checkpoints damaged in a thousand ways, images cut short.
 endure: env
 	$(BIN)/python tools/endure.py
 

@@ -5,7 +5,6 @@ import types
 from collections.abc import Iterable
 from dataclasses import fields
 from difflib import get_close_matches
-from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 
@@ -66,7 +65,7 @@ def fitted(value: Any, hint: Any) -> Any:
 
 def fit_fields(instance: Any) -> None:
     """Make every field of a frozen dataclass what its type says, or raise a ValueError that names it."""
-    hints = hints_of(instance.__class__)
+    hints = hints_of(type(instance))
     for field in fields(instance):
         value = getattr(instance, field.name)
         try:
@@ -77,9 +76,10 @@ def fit_fields(instance: Any) -> None:
             ) from None
 
 
-@cache
 def hints_of(its_class: Any) -> dict[str, Any]:
-    return get_type_hints(its_class)
+    """The type of every field of a dataclass."""
+    hints = get_type_hints(its_class)
+    return {field.name: hints[field.name] for field in fields(its_class)}
 
 
 def told(hint: Any) -> str:

@@ -1,11 +1,11 @@
 """Everything that determines a run, in sections: `model.`, `data.`, `optim.`, `trainer.`"""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal, get_type_hints
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 from lambdanets.data import DataConfig
-from lambdanets.fields import nearest, read
+from lambdanets.fields import hints_of, nearest, read
 from lambdanets.models import list_models
 from lambdanets.models.registry import MODELS
 
@@ -189,11 +189,6 @@ def build(its_class: Any, values: dict[str, Any]) -> Any:
         raise
     except ValueError as error:  # of sections that other rooms have
         raise ConfigError(str(error)) from error
-
-
-def hints_of(its_class: Any) -> dict[str, Any]:
-    hints = get_type_hints(its_class)
-    return {one.name: hints[one.name] for one in fields(its_class)}
 
 
 def one_value(key: str, value: Any, hints: Mapping[str, Any], prefix: str) -> Any:

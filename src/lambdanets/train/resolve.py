@@ -7,10 +7,10 @@ from typing import Any
 
 import yaml
 
-from lambdanets.fields import nearest
+from lambdanets.fields import hints_of, nearest
 from lambdanets.models.registry import MODELS
 from lambdanets.models.resnet import OF_LAMBDA_LAYERS
-from lambdanets.train.config import SECTIONS, ConfigError, ModelConfig, RunConfig, Tree, from_tree, hints_of, to_tree
+from lambdanets.train.config import SECTIONS, ConfigError, ModelConfig, RunConfig, Tree, from_tree, to_tree
 
 RECIPES = files("lambdanets.train") / "recipes"
 
