@@ -48,8 +48,9 @@ def count(model: nn.Module, shape: Sequence[int], dtype: torch.dtype | None = No
             if module in inside or not inputs or not isinstance(inputs[0], Tensor):
                 return
             shape = output.shape if isinstance(output, Tensor) else torch.Size()
-            if isinstance(module, LambdaLayer) and (others := [*inputs[1:2], named.get("context")])[0] is not None:
-                added = lambda_multiply_adds(module, inputs[0].shape, others[0].shape, shape)
+            context = inputs[1] if len(inputs) > 1 else named.get("context")
+            if isinstance(module, LambdaLayer) and context is not None:
+                added = lambda_multiply_adds(module, inputs[0].shape, context.shape, shape)
             else:
                 added = multiply_adds(module, inputs[0].shape, shape)
             work[module] = work.get(module, 0) + added
