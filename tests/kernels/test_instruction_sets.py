@@ -1,11 +1,14 @@
-"""Every form of the kernels that this machine runs gives the outputs and gradients of the query first plan."""
+"""Every form of the kernels that this machine runs gives the outputs and gradients of the query first plan.
+
+In both ways: query by query, and through Fourier transforms, which exist for some grids only.
+"""
 
 import pytest
 import torch
 
 from compare import TOLERANCE, assert_close
 from lambdanets.kernels import instruction_set, unavailable
-from lambdanets.kernels.library import use_instruction_set
+from lambdanets.kernels.library import use_instruction_set, use_way
 from lambdanets.ops import Grid, position_term
 from lambdanets.ops.plans.native import native_terms
 
@@ -22,7 +25,16 @@ GRIDS = {
     "stride": Grid.of((11, 13), scope=5, stride=(2, 3)),
     "global": Grid.of((7, 5), scope=(13, 9)),
     "cross": Grid((5, 13), (11, 7), (9, 7), (1, 1), (1, 1)),
+    "one position": Grid.of((1, 1), scope=1),
     "all at once": Grid((11, 7), (5, 13), (7, 9), (3, 2), (2, 3), causal=True),
+}
+# Lengths with every radix of the transforms, rows longer than one of their vectors, windows larger than the map.
+SPECTRAL_GRIDS = {
+    **{name: GRIDS[name] for name in ("1-d", "1-d of several blocks", "2-d", "global", "cross", "one position")},
+    "8 and 4": Grid.of((29, 13), scope=(7, 7)),
+    "5 and 3": Grid.of((21, 23), scope=(9, 5)),
+    "wide": Grid.of((3, 61), scope=(5, 23)),
+    "narrow": Grid.of((47, 2), scope=(31, 3)),
 }
 SIZES = [
     {"b": 2, "h": 3, "k": 5, "v": 7, "u": 1},
@@ -59,6 +71,13 @@ def form(request):
         pytest.skip(f"this machine does not run {request.param}")
     yield request.param
     use_instruction_set(before)
+
+
+@pytest.fixture
+def spectral():
+    before = use_way("spectral")
+    yield
+    use_way(before)
 
 
 def operands(grid, dtype, b, h, k, v, u):
@@ -101,6 +120,14 @@ def test_any_grid(form, grid, sizes, dtype):
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("grid", SPECTRAL_GRIDS.values(), ids=SPECTRAL_GRIDS.keys())
+def test_any_grid_through_transforms(form, spectral, grid, sizes, dtype):
+    torch.set_num_threads(2)
+    check(grid, operands(grid, dtype, **sizes), dtype)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("which", [(0,), (1,), (4,), (0, 1, 4)], ids=["q", "values", "dy", "all"])
 @pytest.mark.parametrize("sizes", SIZES[1::2], ids=str)
@@ -110,6 +137,15 @@ def test_any_layout(form, sizes, which, layout, dtype):
     for i in which:
         tensors[i] = layout(tensors[i])
     check(grid, tensors, dtype)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("sizes", SIZES[1::2], ids=str)
+def test_any_layout_through_transforms(form, spectral, sizes, layout, dtype):
+    grid = GRIDS["cross"]
+    q, values, table, content, cotangent = operands(grid, dtype, **sizes)
+    check(grid, [layout(q), layout(values), table, content, layout(cotangent)], dtype)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)

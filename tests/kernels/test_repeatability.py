@@ -5,6 +5,7 @@ import torch
 
 from compare import assert_close
 from lambdanets.kernels import unavailable
+from lambdanets.kernels.library import use_way
 from lambdanets.kernels.operators import batch_norm
 from lambdanets.ops import Grid
 from lambdanets.ops.plans.native import native_terms
@@ -12,6 +13,13 @@ from lambdanets.ops.plans.native import native_terms
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=f"no kernels: {unavailable()}")
 
 GRIDS = [Grid.of((13, 17), scope=7), Grid.of((211,), scope=23, causal=True)]
+
+
+@pytest.fixture(autouse=True, params=["direct", "spectral"])
+def _way(request):
+    before = use_way(request.param)
+    yield
+    use_way(before)
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compare import TOLERANCE, LargestTensor, assert_close, with_gradients
+from lambdanets.kernels import unavailable
+from lambdanets.kernels.library import use_way
 from lambdanets.ops import Grid, Relation, embedded_position_term, position_term, reference
 from lambdanets.ops import pairs as pairs_module
 from lambdanets.ops.masks import Allowed, read_mask
@@ -49,6 +51,23 @@ def test_plans_equal_the_oracle(plan, grid, seed):
         exact = {name: t.double() for name, t in cast.items()}
         expected = with_gradients(oracle(grid), exact)
         assert_close(with_gradients(lambda t: position_term(**t, geometry=grid, plan=plan), cast), expected, tolerance)
+
+
+@pytest.mark.skipif(unavailable() is not None, reason=f"no kernels: {unavailable()}")
+@settings(max_examples=200)
+@given(grid=grids(), seed=st.integers(0, 2**16))
+def test_transforms_in_the_kernels_equal_the_oracle(grid, seed):
+    """Those grids that have none are computed directly, as above."""
+    before = use_way("spectral")
+    try:
+        for dtype, tolerance in TOLERANCE.items():
+            cast = {name: t.to(dtype) for name, t in operands(grid, seed).items()}
+            expected = with_gradients(oracle(grid), {name: t.double() for name, t in cast.items()})
+            if len(grid.scope) <= 2:
+                found = with_gradients(lambda t: position_term(**t, geometry=grid, plan="native"), cast)
+                assert_close(found, expected, tolerance)
+    finally:
+        use_way(before)
 
 
 @pytest.mark.parametrize("plan", PLANS)

@@ -44,6 +44,7 @@ static lambda_problem make_problem(void) {
     }
     const int64_t rows = p.scope[0] * p.scope[1], pasts[] = {rows, rows, rows / 2 + 1, rows / 2};
     p.past = pasts[between(0, 3)];
+    p.way = between(LAMBDA_QUICKER, LAMBDA_SPECTRAL);
     return p;
 }
 
@@ -57,7 +58,7 @@ static void print_problem(const lambda_problem *p) {
     const char *names[] = {"queries", "context", "scope", "stride", "dilation"};
     const int64_t *axes[] = {p->queries, p->context, p->scope, p->stride, p->dilation};
     for (int i = 0; i < 5; i++) fprintf(stderr, " %s %lldx%lld", names[i], (long long)axes[i][0], (long long)axes[i][1]);
-    fprintf(stderr, " past %lld, strides of", (long long)p->past);
+    fprintf(stderr, " past %lld, way %lld, strides of", (long long)p->past, (long long)p->way);
     print_strides("q", p->q);
     print_strides("dq", p->dq);
     print_strides("values", p->values);

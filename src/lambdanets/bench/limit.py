@@ -1,7 +1,8 @@
 """How near the native plan comes to the limit: its arithmetic at the rate of a large matrix product.
 
 A pair of a query and a context position inside its window takes 2 h u (k + v) operations forward, and
-2 h u (3 k + 2 v) backward, where the scores are computed again.
+2 h u (3 k + 2 v) backward, where the scores are computed again. Where the kernels take Fourier transforms instead they
+need fewer, and come to more than 100 %.
 """
 
 from dataclasses import asdict, dataclass

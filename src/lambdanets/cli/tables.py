@@ -60,7 +60,7 @@ def megabytes(peaks: Mapping[str, int | None], name: str) -> str:
 
 def limit(rows: list[Row]) -> list[Table | str]:
     shown = table(
-        "the native plan's position term, ms and per cent of the limit",
+        "the native plan's position term, ms and per cent of the limit of all pairs, which transforms pass",
         *("map", "scope", "k", "h", "v", "b", "forward", "%", "backward", "%", "GFLOP/s"),
     )
     for row in rows:

@@ -19,6 +19,9 @@ SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
 SWITCH = "LAMBDANETS_NO_KERNELS"
 # Set to baseline, avx2 or avx512 to compute with less than the machine has.
 INSTRUCTIONS = "LAMBDANETS_INSTRUCTION_SET"
+# How the position term is computed, as in lambda.h: as seems quicker, query by query, or through Fourier transforms.
+WAYS = {"quicker": 0, "direct": 1, "spectral": 2}
+_way = WAYS["quicker"]
 
 
 class Problem(ctypes.Structure):
@@ -29,6 +32,7 @@ class Problem(ctypes.Structure):
         *((name, ctypes.c_int64 * 2) for name in ("queries", "context", "scope", "stride", "dilation")),
         ("past", ctypes.c_int64),
         ("threads", ctypes.c_int64),
+        ("way", ctypes.c_int64),
         *((name, ctypes.c_int64 * 4) for name in ("q", "dq", "values", "dvalues", "y", "keys", "dkeys")),
         ("norm", ctypes.c_void_p),
     )
@@ -36,10 +40,11 @@ class Problem(ctypes.Structure):
 
 PROBLEM = [ctypes.POINTER(Problem)]
 # What every kernel takes before its tensors, and how many tensors. As in lambda.h, to which the number belongs.
-INTERFACE = 4
+INTERFACE = 5
 KERNELS: dict[str, tuple[list[type], int]] = {
     "forward": (PROBLEM, 5),
     "backward": (PROBLEM, 9),
+    "spectral": ([*PROBLEM, ctypes.c_int], 0),
     "content_forward": (PROBLEM, 5),
     "content_backward": (PROBLEM, 7),
     "norm_statistics": ([ctypes.c_int64] * 4, 3),
@@ -119,6 +124,25 @@ def instruction_set() -> str:
 def use_instruction_set(name: str) -> bool:
     """Compute with another one, for tests; False if this machine does not have it."""
     return bool(_library().lambda_use_instruction_set(name.encode()))
+
+
+def way() -> int:
+    """The one of WAYS that calls ask for."""
+    return _way
+
+
+def use_way(name: str) -> str:
+    """Ask for another one, for tests and measurements; the one before is returned."""
+    global _way
+    before = next(known for known, number in WAYS.items() if number == _way)
+    _way = WAYS[name]
+    return before
+
+
+def is_spectral(problem: Problem, dtype: torch.dtype, *, backward: bool) -> bool:
+    """Will that problem be computed through Fourier transforms?"""
+    _library()
+    return bool(FUNCTIONS["spectral", dtype](problem, backward))
 
 
 def threads() -> int:

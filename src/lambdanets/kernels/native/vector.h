@@ -19,6 +19,7 @@
 #endif
 
 #define LANES ((int64_t)(VECTOR_BYTES / sizeof(real)))
+enum { LANES_AT_MOST = VECTOR_BYTES / 4 };
 
 /* The most accumulators that leave room for one row of B and a broadcast: ROWS x VECTORS of them. */
 #define ROWS 4

@@ -1,8 +1,10 @@
-"""Query first in C: the scores of a window, then their sum over the values, query by query; nothing else exists.
+"""In C, in the quicker of two ways; autograd keeps the inputs and nothing more, all else is computed again backward.
 
-Everything the backward pass needs is computed again, so that autograd keeps the inputs and nothing more.
+Query first: the scores of a window, then their sum over the values, query by query; no lambda ever exists. Or, for
+large windows, lambdas first through Fourier transforms, two k and a vector of channels at a time.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -16,7 +18,10 @@ from lambdanets.ops.plans.problem import Cost, Problem
 
 
 class Native:
-    """h (k + v) multiplies for each pair in scope, backward h (3 k + 2 v) more, nearly at a product's rate."""
+    """Query first: h (k + v) multiplies for each pair in scope, backward h (3 k + 2 v), nearly at a product's rate.
+
+    Through Fourier transforms: 50 operations or so for each two k, channel and position of a padded map, backward 100.
+    """
 
     name = "native"
 
@@ -37,14 +42,29 @@ class Native:
 
     def cost(self, problem: Problem) -> Cost:
         p = problem
+        packed = p.b * (p.n * p.h * (p.k + p.v) + p.m * p.v * p.u)
+        fixed = 1e6 if p.trains else 2e5
+        multiplies = min(self.query_first(p), self.spectral(p))
+        return Cost(multiplies, 2 * p.passes * packed + fixed)
+
+    def query_first(self, p: Problem) -> float:
+        """Multiply-adds."""
         causal = isinstance(p.geometry, Grid) and p.geometry.causal
         pairs = p.b * p.pairs_in_scope * p.u / (2 if causal else 1)
         # Less than a vector of values, and a single head, leave part of the machine idle.
         h, v = max(p.h, 2), max(p.v, 8)
-        backward = 3 * p.k + 2 * v if p.trains else 0
-        packed = p.b * (p.n * p.h * (p.k + p.v) + p.m * p.v * p.u)
-        fixed = 1e6 if p.trains else 2e5
-        return Cost(pairs * h * (0.75 * (p.k + v) + backward), 2 * p.passes * packed + fixed)
+        return pairs * h * (0.75 * (p.k + v) + (3 * p.k + 2 * v if p.trains else 0))
+
+    def spectral(self, p: Problem) -> float:
+        """Operations, each taken for a multiply-add; infinitely many if there is no such way. As in spectral.c."""
+        g = p.geometry
+        if not isinstance(g, Grid) or g.causal or {*g.stride, *g.dilation} != {1}:
+            return math.inf
+        axes = zip(g.context, g.queries, g.scope, strict=True)
+        points = math.prod([max(m, n) + min(r // 2, m - 1) for m, n, r in axes])
+        forward = p.k / 2 * ((50 + 4 * p.u) * points + 4 * p.n * p.h) + 50 * p.u * points
+        backward = p.k / 2 * ((100 + 18 * p.u) * points + 14 * p.n * p.h) + 100 * p.u * points if p.trains else 0
+        return p.b * max(p.v, 8) * (forward + backward)
 
     def run(
         self,
