@@ -28,9 +28,10 @@ class Guard(Callback):
     def __init__(self, file: Path) -> None:
         self.file, self.in_a_row = file, 0
         # Found once: looking for them takes as long as looking at them.
-        self.parameters: list[Tensor] = []
+        self.of_one_dtype: list[list[Tensor]] = []  # parameters
         self.buffers: list[Tensor] = []
         self.before: list[Tensor] = []
+        self.finder: Finder | None = None
 
     def state_dict(self) -> dict[str, int]:
         """What is in a row stays so when the run is interrupted there."""
@@ -41,7 +42,11 @@ class Guard(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, Classifier)
-        self.parameters, self.buffers = list(pl_module.model.parameters()), list(pl_module.model.buffers())
+        by_dtype: dict[torch.dtype, list[Tensor]] = {}
+        for parameter in pl_module.model.parameters():
+            by_dtype.setdefault(parameter.dtype, []).append(parameter)
+        self.of_one_dtype, self.buffers = list(by_dtype.values()), list(pl_module.model.buffers())
+        self.finder = Finder(pl_module.device)
         self.before = [buffer.clone() for buffer in self.buffers]
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: object, batch_idx: int) -> None:
@@ -51,18 +56,18 @@ class Guard(Callback):
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: object) -> None:
         assert isinstance(pl_module, Classifier)
-        is_finite = bool(torch.stack(pl_module.losses).isfinite().all())
+        assert self.finder is not None
+        self.finder.look(pl_module.losses)
         # Half precision has a scaler, which skips steps of its own and looks for a better scale.
         if getattr(trainer.precision_plugin, "scaler", None) is None:
-            gradients = [local(p.grad) for p in self.parameters if p.grad is not None]
-            is_finite = is_finite and bool(torch.stack(torch._foreach_norm(gradients)).isfinite().all())
-        pl_module.is_healthy = trainer.strategy.reduce_boolean_decision(is_finite)
+            for parameters in self.of_one_dtype:
+                self.finder.look([local(gradient) for p in parameters if (gradient := p.grad) is not None])
+        pl_module.is_healthy = trainer.strategy.reduce_boolean_decision(not self.finder.has_found())
         if pl_module.is_healthy:
             self.in_a_row = 0
             return
         self.in_a_row += 1
-        for parameter in self.parameters:
-            parameter.grad = None
+        pl_module.model.zero_grad()
         copy_into(self.buffers, self.before)
         self.write(trainer, pl_module)
         if self.in_a_row == IN_A_ROW:
@@ -77,6 +82,26 @@ class Guard(Callback):
         line = {"step": trainer.global_step, "rank": trainer.global_rank, "losses": losses, "images": module.names}
         with self.file.open("a") as file:
             file.write(f"{json.dumps(line)}\n")
+
+
+class Finder:
+    """Looks for numbers that are not finite as torch's scaler does: a third of the time that norms take.
+
+    It multiplies by one, which changes nothing.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.found, self.one = torch.zeros(1, device=device), torch.ones(1, device=device)
+
+    def look(self, tensors: list[Tensor]) -> None:
+        """At tensors of one dtype."""
+        torch._amp_foreach_non_finite_check_and_unscale_(tensors, self.found, self.one)
+
+    def has_found(self) -> bool:
+        """Since this was asked last."""
+        answer = bool(self.found)
+        self.found.zero_()
+        return answer
 
 
 @torch.no_grad()

@@ -3,14 +3,15 @@
 import logging
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
+from typing import Any
 
 import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
-from lightning.pytorch.profilers import AdvancedProfiler, SimpleProfiler
+from lightning.pytorch.profilers import AdvancedProfiler, PassThroughProfiler, SimpleProfiler
 from lightning.pytorch.strategies import ParallelStrategy
 from rich.console import Console
 
@@ -26,11 +27,20 @@ from lambdanets.train.strategies import make_strategy
 PROFILERS = {"simple": SimpleProfiler, "advanced": AdvancedProfiler}
 
 
+class NoProfiler(PassThroughProfiler):
+    """Lightning enters a context around every hook, more than a hundred times a step: one that is there already."""
+
+    nothing = nullcontext()
+
+    def profile(self, action_name: str) -> AbstractContextManager[Any]:  # type: ignore[override]
+        return self.nothing
+
+
 def make_trainer(config: RunConfig, run: RunFolder, callbacks: Sequence[Callback]) -> Trainer:
     options = asdict(config.trainer) | {"strategy": make_strategy(config.trainer.strategy)}
     options["enable_progress_bar"] = False  # Lightning's; ours is a callback
-    if config.trainer.profiler is not None:
-        options["profiler"] = PROFILERS[config.trainer.profiler](dirpath=run.path, filename="profile")
+    kind = config.trainer.profiler
+    options["profiler"] = NoProfiler() if kind is None else PROFILERS[kind](dirpath=run.path, filename="profile")
     on_cuda = torch.cuda.is_available() and config.trainer.accelerator in ("auto", "gpu", "cuda")
     try:
         with quiet():
