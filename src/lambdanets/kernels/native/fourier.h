@@ -52,7 +52,7 @@ static int64_t quick_length(int64_t n) {
     transform f;
     int64_t best = 0;
     double least = 0;
-    for (int64_t length = n; n > 1 && length < 2 * n; length++) { /* a power of 2 is among them */
+    for (int64_t length = n; n > 1 && length <= n + n / 4 + 2; length++) { /* one of them is made of 2, 3 and 5 */
         const double operations = factor(length, &f);
         if (operations && (!best || operations < least)) {
             best = length;
