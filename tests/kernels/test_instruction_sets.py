@@ -8,7 +8,8 @@ import torch
 
 from compare import TOLERANCE, assert_close
 from lambdanets.kernels import instruction_set, unavailable
-from lambdanets.kernels.library import use_instruction_set, use_way
+from lambdanets.kernels.library import is_spectral, use_instruction_set, use_way
+from lambdanets.kernels.operators.definitions import describe
 from lambdanets.ops import Grid, position_term
 from lambdanets.ops.plans.native import native_terms
 
@@ -28,11 +29,12 @@ GRIDS = {
     "one position": Grid.of((1, 1), scope=1),
     "all at once": Grid((11, 7), (5, 13), (7, 9), (3, 2), (2, 3), causal=True),
 }
-# Lengths with every radix of the transforms, rows longer than one of their vectors, windows larger than the map.
+# Lengths with every radix of the transforms in every place, rows longer than a vector, windows larger than the map.
 SPECTRAL_GRIDS = {
     **{name: GRIDS[name] for name in ("1-d", "1-d of several blocks", "2-d", "global", "cross", "one position")},
-    "8 and 4": Grid.of((29, 13), scope=(7, 7)),
-    "5 and 3": Grid.of((21, 23), scope=(9, 5)),
+    "8 and 2": Grid.of((29, 13), scope=(7, 7)),
+    "5": Grid.of((21, 23), scope=(9, 5)),
+    "4, 3 and 5": Grid.of((33, 18), scope=(7, 5)),
     "wide": Grid.of((3, 61), scope=(5, 23)),
     "narrow": Grid.of((47, 2), scope=(31, 3)),
 }
@@ -74,7 +76,16 @@ def form(request):
 
 
 @pytest.fixture
-def spectral():
+def spectral(monkeypatch):
+    """Every call takes the transforms, or fails."""
+
+    def described(*operands, **more):
+        problem = describe(*operands, **more)
+        assert is_spectral(problem, operands[0].dtype, backward=False)
+        assert is_spectral(problem, operands[0].dtype, backward=True)
+        return problem
+
+    monkeypatch.setattr("lambdanets.kernels.operators.position.describe", described)
     before = use_way("spectral")
     yield
     use_way(before)

@@ -5,6 +5,7 @@ import torch
 
 from compare import error
 from lambdanets import LambdaLayer1d, LambdaLayer2d, LambdaLayer3d, LambdaMixer
+from lambdanets.kernels import unavailable
 from lambdanets.ops.plans import PLANS
 
 
@@ -40,11 +41,14 @@ def test_an_explanation_measures_what_it_has_patience_for():
     assert "->" in str(explained)
 
 
-def test_large_global_maps_are_for_the_fourier_plan():
-    """Where the windows are as large as the map, n log n wins by orders of magnitude."""
+@pytest.mark.parametrize("training", [False, True])
+def test_large_global_maps_are_for_transforms(monkeypatch, training):
+    """Where the windows are as large as the map, n log n wins by orders of magnitude: in C, or else in torch."""
     layer = LambdaLayer2d(64, scope=None, size=128)
-    assert layer.explain(128, patience=0.0).chosen == "fft"
-    assert layer.explain(128, training=True, patience=0.0).chosen == "fft"
+    if unavailable() is None:
+        assert layer.explain(128, training=training, patience=0.0).chosen == "native"
+    monkeypatch.setattr("lambdanets.ops.plans.native.unavailable", lambda: "for this test")
+    assert layer.explain(128, training=training, patience=0.0).chosen == "fft"
 
 
 def test_a_plan_that_cannot_is_refused_with_the_reason():

@@ -55,17 +55,18 @@ def test_plans_equal_the_oracle(plan, grid, seed):
 
 @pytest.mark.skipif(unavailable() is not None, reason=f"no kernels: {unavailable()}")
 @settings(max_examples=200)
-@given(grid=grids(), seed=st.integers(0, 2**16))
+@given(grid=grids().filter(lambda grid: len(grid.scope) <= 2), seed=st.integers(0, 2**16))
 def test_transforms_in_the_kernels_equal_the_oracle(grid, seed):
-    """Those grids that have none are computed directly, as above."""
+    """On the same grids, without what transforms cannot do."""
+    ones = (1,) * len(grid.scope)
+    grid = Grid(grid.context, grid.queries, grid.scope, ones, ones)
     before = use_way("spectral")
     try:
         for dtype, tolerance in TOLERANCE.items():
             cast = {name: t.to(dtype) for name, t in operands(grid, seed).items()}
             expected = with_gradients(oracle(grid), {name: t.double() for name, t in cast.items()})
-            if len(grid.scope) <= 2:
-                found = with_gradients(lambda t: position_term(**t, geometry=grid, plan="native"), cast)
-                assert_close(found, expected, tolerance)
+            found = with_gradients(lambda t: position_term(**t, geometry=grid, plan="native"), cast)
+            assert_close(found, expected, tolerance)
     finally:
         use_way(before)
 

@@ -22,7 +22,7 @@ def show(benchmark: str, report: Report, console: Console) -> None:
     machine = report.machine
     kernels = machine["kernels"] or "none"
     versions = ", ".join(f"{package} {version}" for package, version in machine["versions"].items() if version)
-    taken = "medians of steps" if benchmark == "training" else "best of the rounds"
+    taken = "means of all steps" if benchmark == "training" else "best of the rounds"
     console.print(
         f"{report.command}: {taken}, taking turns, float32; {machine['cpu']}, {machine['threads']} threads, "
         f"kernels {kernels}, matrix products {machine['gemm_gflops']:.0f} GFLOP/s; {versions}",

@@ -85,9 +85,10 @@ class Guard(Callback):
 
 
 class Finder:
-    """Looks for numbers that are not finite as torch's scaler does: a third of the time that norms take.
+    """Looks for numbers that are not finite.
 
-    It multiplies by one, which changes nothing.
+    On CPUs as torch's scaler does, by multiplying with one, which changes nothing and takes a third of the time of
+    norms; elsewhere that is not for all dtypes.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -95,7 +96,10 @@ class Finder:
 
     def look(self, tensors: list[Tensor]) -> None:
         """At tensors of one dtype."""
-        torch._amp_foreach_non_finite_check_and_unscale_(tensors, self.found, self.one)
+        if self.found.is_cpu:
+            torch._amp_foreach_non_finite_check_and_unscale_(tensors, self.found, self.one)
+        elif tensors:
+            self.found += ~torch.stack(torch._foreach_norm(tensors)).isfinite().all()
 
     def has_found(self) -> bool:
         """Since this was asked last."""

@@ -33,7 +33,7 @@ static const struct {
 
 enum { RADICES = sizeof radices / sizeof *radices };
 
-/* Operations of a transform of length n, with its stages; 0 if there are none for it, but for length 1. */
+/* Operations of a transform of length n, which has no other primes, and its stages. A 2 can only be the last. */
 static double factor(int64_t n, transform *f) {
     double operations = 0;
     int64_t left = n;
@@ -44,7 +44,7 @@ static double factor(int64_t n, transform *f) {
             f->radix[f->stages++] = radices[i].radix;
             operations += radices[i].operations * (double)n;
         }
-    return left == 1 ? operations : 0;
+    return operations;
 }
 
 /* The quickest length of at least n. */
@@ -52,14 +52,17 @@ static int64_t quick_length(int64_t n) {
     transform f;
     int64_t best = 0;
     double least = 0;
-    for (int64_t length = n; n > 1 && length <= n + n / 4 + 2; length++) { /* one of them is made of 2, 3 and 5 */
-        const double operations = factor(length, &f);
-        if (operations && (!best || operations < least)) {
-            best = length;
-            least = operations;
-        }
-    }
-    return best ? best : 1;
+    const int64_t most = n + n / 4 + 2; /* there is always one of 2, 3 and 5 up to here */
+    for (int64_t five = 1; five <= most; five *= 5)
+        for (int64_t three = five; three <= most; three *= 3)
+            for (int64_t length = three; length <= most; length *= 2) {
+                const double operations = length < n ? 0 : factor(length, &f);
+                if (length >= n && (!best || operations < least)) {
+                    best = length;
+                    least = operations;
+                }
+            }
+    return best;
 }
 
 static int make_transform(transform *f, int64_t n) {
@@ -135,8 +138,8 @@ ALWAYS_INLINE void fourier_few(const int radix, number *a) {
     }
 }
 
-/* `count` transforms of `radix` numbers, m apart s steps in x and each `step` apart in y; turned by w, or not if NULL. What
- * would come after `end` in y is not written. */
+/* `count` transforms of `radix` numbers, read `apart` apart in x and turned by w, unless that is NULL; written `step` apart
+ * in y, whose numbers lie `each` apart. What would come after its first `end` is not written. */
 ALWAYS_INLINE void butterflies(const int radix, int64_t count, const number *x, int64_t apart, number *y, int64_t step,
                                const real *w, int64_t each, int64_t end) {
     for (int64_t q = 0; q < count; q++) {
@@ -157,16 +160,21 @@ ALWAYS_INLINE void butterflies(const int radix, int64_t count, const number *x, 
         butterflies(radix, s, x, s * m, y, s, NULL, 1, INT64_MAX);                                              \
         for (int64_t p = 1; p < m; p++)                                                                         \
             butterflies(radix, s, x + s * p, s * m, y + s * radix * p, s, turns + 2 * (radix - 1) * p, 1, INT64_MAX); \
-    }                                                                                                           \
+    }
+#define LAST_STAGE(radix)                                                                                       \
     static __attribute__((noinline)) void last_stage_##radix(int64_t s, const number *x, number *y, int64_t each, \
                                                              int64_t end) {                                     \
         butterflies(radix, s, x, s, y, s, NULL, each, end);                                                     \
     }
-STAGE(2)
 STAGE(3)
 STAGE(4)
 STAGE(5)
 STAGE(8)
+LAST_STAGE(2)
+LAST_STAGE(3)
+LAST_STAGE(4)
+LAST_STAGE(5)
+LAST_STAGE(8)
 
 /* The first `end` numbers of the transform of x go to `out`, `each` apart. Two rooms for n numbers are needed meanwhile. */
 static void fourier(const transform *f, const number *x, number *room, number *other_room, number *out, int64_t each,
@@ -185,7 +193,6 @@ static void fourier(const transform *f, const number *x, number *room, number *o
                 default: last_stage_8(s, x, out, each, end);
             }
         else switch (radix) {
-                case 2: stage_2(rest, s, x, y, turns); break;
                 case 3: stage_3(rest, s, x, y, turns); break;
                 case 4: stage_4(rest, s, x, y, turns); break;
                 case 5: stage_5(rest, s, x, y, turns); break;

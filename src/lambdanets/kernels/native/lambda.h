@@ -28,7 +28,8 @@ typedef struct {
 } lambda_problem;
 
 /* How the position term is computed: query by query, or through Fourier transforms, which need strides and dilations of
- * 1 and no causality; where they cannot be, or by default, as seems quicker. */
+ * 1, no causality, and memory; without these it is query by query. By default, as seems quicker. In a transform a value
+ * that is not finite reaches all positions of its channel. */
 enum { LAMBDA_QUICKER = 0, LAMBDA_DIRECT = 1, LAMBDA_SPECTRAL = 2 };
 
 /* What a function returns. */

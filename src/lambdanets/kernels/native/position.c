@@ -453,7 +453,7 @@ static void run_unit(const job *t, desk *d, int64_t example, int64_t unit) {
 int NAME(forward) LAMBDA_FORWARD(real);
 int NAME(forward)(const lambda_problem *p, const real *q, const real *values, const real *table, const real *lc,
                   real *y) {
-    if (NAME(spectral)(p, 0)) return NAME(spectral_forward)(p, q, values, table, lc, y);
+    if (NAME(spectral)(p, 0) && NAME(spectral_forward)(p, q, values, table, lc, y) == LAMBDA_OK) return LAMBDA_OK;
     job t = {.q = q, .values = values, .table = table, .lc = lc, .y = y};
     int failed = prepare(&t, p, 0);
     desk sizes;
@@ -539,8 +539,9 @@ static void unpack_tables(const job *t, const real *threads, int64_t threads_n, 
 int NAME(backward) LAMBDA_BACKWARD(real);
 int NAME(backward)(const lambda_problem *p, const real *q, const real *values, const real *table, const real *lc,
                    const real *dy, real *dq, real *dvalues, real *dtable, real *dlc) {
-    if (NAME(spectral)(p, 1))
-        return NAME(spectral_backward)(p, q, values, table, lc, dy, dq, dvalues, dtable, dlc);
+    if (NAME(spectral)(p, 1) &&
+        NAME(spectral_backward)(p, q, values, table, lc, dy, dq, dvalues, dtable, dlc) == LAMBDA_OK)
+        return LAMBDA_OK; /* or else there may be memory for less */
     job t = {.q = q, .values = values, .table = table, .lc = lc, .dy = dy, .dq = dq};
     int failed = prepare(&t, p, 1);
     desk sizes;

@@ -16,7 +16,8 @@
 #include "spans.h"
 #include "spectral.h"
 
-enum { DESK_AT_MOST = 1 << 24 }; /* elements: larger maps would be transformed in main memory */
+/* Elements of a desk that caches may still hold, and how many times slower larger ones are. */
+enum { LARGE_DESK = 1 << 24, SLOWER = 3 };
 
 /* Everything that does not change during a call. */
 typedef struct {
@@ -32,6 +33,13 @@ typedef struct {
     real *spectra;      /* of the table, [pair][u][j][i][2], over the number of points */
 } job;
 
+/* Dot products over the lanes, gathered until a vector of them is full, which is added to where they belong. */
+typedef struct {
+    vec waiting[LANES_AT_MOST];
+    int64_t n;
+    real *to;
+} dots;
+
 /* What one thread works with. */
 typedef struct {
     number *x, *room, *other_room;
@@ -43,6 +51,7 @@ typedef struct {
     real *y;          /* or its gradient: [n][h][lanes] */
     vec *lc;          /* the content lambda of a chunk, [2 pairs] */
     vec *dlc;
+    dots *waiting;    /* for every u */
     real *dspectra;   /* of the table, summed */
 } desk;
 
@@ -64,15 +73,15 @@ static int64_t dots_of(const job *t) { return ROUND_UP(t->p->queries[1] * t->p->
 
 static int64_t queries_of(const job *t) { return t->pairs * t->p->queries[0] * dots_of(t); }
 
-/* A column of the spectrum of a pair of rows of the table, and the padding that dot products need. */
-static int64_t dspectra_line(const job *t) { return ROUND_UP(2 * t->l0, LANES); }
+/* The spectrum of a pair of rows of the table, and the padding that dot products need. */
+static int64_t spectrum_of(const job *t) { return ROUND_UP(2 * t->points, LANES); }
 
 static int64_t outputs_of(const job *t) { return t->p->queries[0] * t->p->queries[1] * t->p->h * LANES; }
 
 static int64_t lay_out(const job *t, int backward, real *memory, desk *d) {
     const lambda_problem *p = t->p;
     const int64_t line = 2 * LANES, most = LARGER(t->l0, t->l1) * line;
-    real *x, *room, *other_room, *seen, *dseen, *map, *lc, *dlc;
+    real *x, *room, *other_room, *seen, *dseen, *map, *lc, *dlc, *waiting;
     const placed parts[] = {{&x, most},
                             {&room, most},
                             {&other_room, most},
@@ -85,7 +94,8 @@ static int64_t lay_out(const job *t, int backward, real *memory, desk *d) {
                             {&d->y, t->y_here ? 0 : outputs_of(t)},
                             {&lc, 2 * t->pairs * LANES},
                             {&dlc, backward ? 2 * t->pairs * LANES : 0},
-                            {&d->dspectra, backward ? t->pairs * p->u * t->l1 * dspectra_line(t) : 0}};
+                            {&waiting, backward ? p->u * (int64_t)(sizeof(dots) / sizeof(real)) : 0},
+                            {&d->dspectra, backward ? t->pairs * p->u * spectrum_of(t) : 0}};
     const int64_t size = place(parts, sizeof parts / sizeof *parts, memory);
     d->x = (number *)x;
     d->room = (number *)room;
@@ -95,6 +105,7 @@ static int64_t lay_out(const job *t, int backward, real *memory, desk *d) {
     d->map = (number *)map;
     d->lc = (vec *)lc;
     d->dlc = (vec *)dlc;
+    d->waiting = (dots *)waiting;
     return size;
 }
 
@@ -158,7 +169,7 @@ static void transform_table(job *t, desk *d) {
     for (int64_t z = 0; z < blocks * p->u; z++) {
         const int64_t u = z / blocks, first = z % blocks * LANES, pairs = SMALLER(LANES, t->pairs - first);
         memset(d->map, 0, sizeof(number) * t->points);
-        for (int64_t o = 0; o < p->past; o++) {
+        for (int64_t o = 0; o < p->scope[0] * p->scope[1]; o++) {
             const int64_t i = place_of(p, 0, o / p->scope[1], t->l0), j = place_of(p, 1, o % p->scope[1], t->l1);
             if (i < 0 || j < 0) continue;
             real *to = (real *)&d->map[i * t->l1 + j];
@@ -347,13 +358,6 @@ int NAME(spectral_forward)(const lambda_problem *p, const real *q, const real *v
     return failed ? LAMBDA_NO_MEMORY : LAMBDA_OK;
 }
 
-/* Dot products over the lanes, gathered until a vector of them is full, which is added to where they belong. */
-typedef struct {
-    vec waiting[LANES_AT_MOST];
-    int64_t n;
-    real *to;
-} dots;
-
 ALWAYS_INLINE void add_dot(dots *s, vec product) {
     s->waiting[s->n++] = product;
     if (s->n < LANES) return;
@@ -393,23 +397,24 @@ static void ask_row(const job *t, const real *q, number *lambdas, const vec *lc,
 /* What a pair of rows of the table adds to the spectra of the gradients, of the values and of its own. */
 static void add_spectra(const job *t, desk *d, int64_t pair) {
     const lambda_problem *p = t->p;
+    for (int64_t u = 0; u < p->u; u++) d->waiting[u] = (dots){.to = d->dspectra + (pair * p->u + u) * spectrum_of(t)};
     for (int64_t j = 0; j < t->l1; j++) {
         column_of_rows(t, d, p->queries[0], j, d->x);
         for (int64_t u = 0; u < p->u; u++) {
             const real *r = t->spectra + ((pair * p->u + u) * t->points + j * t->l0) * 2;
             const number *seen = d->seen + u * t->points + j * t->l0;
             number *dseen = d->dseen + u * t->points + j * t->l0;
-            dots s = {.to = d->dspectra + ((pair * p->u + u) * t->l1 + j) * dspectra_line(t)};
+            dots *s = &d->waiting[u];
             for (int64_t i = 0; i < t->l0; i++, r += 2) {
                 const number z = d->x[i], v = seen[i];
                 dseen[i].re += z.re * r[0] + z.im * r[1];
                 dseen[i].im += z.im * r[0] - z.re * r[1];
-                add_dot(&s, z.re * v.re + z.im * v.im);
-                add_dot(&s, z.im * v.re - z.re * v.im);
+                add_dot(s, z.re * v.re + z.im * v.im);
+                add_dot(s, z.im * v.re - z.re * v.im);
             }
-            finish_dots(&s);
         }
     }
+    for (int64_t u = 0; u < p->u; u++) finish_dots(&d->waiting[u]);
 }
 
 /* The gradient of a chunk of the values of an image, from its spectrum. */
@@ -470,21 +475,19 @@ static void backward_unit(const job *t, desk *d, int64_t example, int64_t chunk,
 /* The gradient of the table from the sum of the threads' spectra; the lanes are its pairs of rows again. */
 static void table_back(const job *t, desk *d, const real *spectra, real *dtable) {
     const lambda_problem *p = t->p;
-    const int64_t blocks = (t->pairs + LANES - 1) / LANES, line = dspectra_line(t);
+    const int64_t blocks = (t->pairs + LANES - 1) / LANES;
     const real scale = (real)1 / (real)t->points;
 #pragma omp for schedule(static)
     for (int64_t z = 0; z < blocks * p->u; z++) {
         const int64_t u = z / blocks, first = z % blocks * LANES, pairs = SMALLER(LANES, t->pairs - first);
         memset(d->seen, 0, sizeof(number) * t->points);
-        for (int64_t c = 0; c < pairs; c++)
-            for (int64_t j = 0; j < t->l1; j++) {
-                const real *from = spectra + (((first + c) * p->u + u) * t->l1 + j) * line;
-                for (int64_t i = 0; i < t->l0; i++) {
-                    number *to = &d->seen[j * t->l0 + i];
-                    to->re[c] = from[2 * i];
-                    to->im[c] = from[2 * i + 1];
-                }
+        for (int64_t c = 0; c < pairs; c++) {
+            const real *from = spectra + ((first + c) * p->u + u) * spectrum_of(t);
+            for (int64_t f = 0; f < t->points; f++) {
+                d->seen[f].re[c] = from[2 * f];
+                d->seen[f].im[c] = from[2 * f + 1];
             }
+        }
         columns_back(t, d, d->seen, t->l0);
         for (int64_t i = 0; i < t->l0; i++) {
             along_row(t, d, d->map + i * t->l1, d->x, t->l1);
@@ -492,7 +495,7 @@ static void table_back(const job *t, desk *d, const real *spectra, real *dtable)
         }
         for (int64_t o = 0; o < p->scope[0] * p->scope[1]; o++) {
             const int64_t i = place_of(p, 0, o / p->scope[1], t->l0), j = place_of(p, 1, o % p->scope[1], t->l1);
-            const real *from = i < 0 || j < 0 || o >= p->past ? NULL : (const real *)&d->map[i * t->l1 + j];
+            const real *from = i < 0 || j < 0 ? NULL : (const real *)&d->map[i * t->l1 + j];
             for (int64_t c = 0; c < SMALLER(2 * pairs, p->k - 2 * first); c++) /* parts are swapped */
                 dtable[(o * p->k + 2 * first + c) * p->u + u] = from ? scale * from[(1 - c % 2) * LANES + c / 2] : 0;
         }
@@ -504,7 +507,7 @@ int NAME(spectral_backward)(const lambda_problem *p, const real *q, const real *
     job t = {.q = q, .values = values, .table = table, .lc = lc, .dy = dy, .dq = dq, .dvalues = dvalues};
     desk sizes;
     int failed = !prepare(&t, p);
-    const int64_t desk_size = lay_out(&t, 1, NULL, &sizes), spectrum = t.pairs * p->u * t.l1 * dspectra_line(&t);
+    const int64_t desk_size = lay_out(&t, 1, NULL, &sizes), spectra = t.pairs * p->u * spectrum_of(&t);
     real *memory = aligned(desk_size * p->threads);
     failed |= !memory;
     if (!failed) {
@@ -512,7 +515,7 @@ int NAME(spectral_backward)(const lambda_problem *p, const real *q, const real *
         {
             desk d = {0};
             lay_out(&t, 1, memory + desk_size * omp_get_thread_num(), &d);
-            memset(d.dspectra, 0, sizeof(real) * spectrum);
+            memset(d.dspectra, 0, sizeof(real) * spectra);
             memset(d.q, 0, sizeof(real) * queries_of(&t)); /* without an even number of k the last has no second */
             transform_table(&t, &d);
             /* A fixed share of the work for each thread: sums keep their order from run to run. */
@@ -525,13 +528,12 @@ int NAME(spectral_backward)(const lambda_problem *p, const real *q, const real *
             }
             desk other;
             lay_out(&t, 1, memory, &other);
-            const real *sum = other.dspectra;
+            real *sum = other.dspectra;
 #pragma omp for schedule(static)
-            for (int64_t z = 0; z < t.pairs * p->u * t.l1; z++)
+            for (int64_t at = 0; at < spectra; at += spectrum_of(&t))
                 for (int64_t thread = 1; thread < omp_get_num_threads(); thread++) {
-                    const int64_t at = z * dspectra_line(&t);
                     lay_out(&t, 1, memory + desk_size * thread, &other);
-                    add_row((real *)sum + at, other.dspectra + at, dspectra_line(&t));
+                    add_row(sum + at, other.dspectra + at, spectrum_of(&t));
                 }
             table_back(&t, &d, sum, dtable);
         }
@@ -582,5 +584,6 @@ int NAME(spectral)(const lambda_problem *p, int backward) {
     job t = {0};
     desk d;
     measure(&t, p);
-    return operations(&t, backward) < direct_operations(&t, backward) && lay_out(&t, backward, NULL, &d) <= DESK_AT_MOST;
+    const double slower = lay_out(&t, backward, NULL, &d) > LARGE_DESK ? SLOWER : 1;
+    return operations(&t, backward) * slower < direct_operations(&t, backward);
 }
