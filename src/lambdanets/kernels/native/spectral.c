@@ -160,21 +160,37 @@ static void columns_back(const job *t, desk *d, const number *spectrum, int64_t 
     }
 }
 
-/* The spectra of the table; the lanes are its pairs of rows here. */
+/* A part of the table, whose pairs of rows are lanes here: `pairs` of them from `first` on, `rows` rows, of one u. */
+typedef struct {
+    int64_t u, first, pairs, rows;
+} part;
+
+static int64_t parts_of(const job *t) { return (t->pairs + LANES - 1) / LANES * t->p->u; }
+
+static part part_of(const job *t, int64_t number) {
+    const int64_t first = number / t->p->u * LANES, pairs = SMALLER(LANES, t->pairs - first);
+    return (part){number % t->p->u, first, pairs, SMALLER(2 * pairs, t->p->k - 2 * first)};
+}
+
+/* Where in the map an offset of the window lies, or NULL if no query sees anything there. */
+static real *at_offset(const job *t, const desk *d, int64_t o) {
+    const lambda_problem *p = t->p;
+    const int64_t i = place_of(p, 0, o / p->scope[1], t->l0), j = place_of(p, 1, o % p->scope[1], t->l1);
+    return i < 0 || j < 0 ? NULL : (real *)&d->map[i * t->l1 + j];
+}
+
+/* The spectra of the table. */
 static void transform_table(job *t, desk *d) {
     const lambda_problem *p = t->p;
-    const int64_t blocks = (t->pairs + LANES - 1) / LANES;
     const real scale = (real)1 / (real)t->points;
 #pragma omp for schedule(static)
-    for (int64_t z = 0; z < blocks * p->u; z++) {
-        const int64_t u = z / blocks, first = z % blocks * LANES, pairs = SMALLER(LANES, t->pairs - first);
+    for (int64_t z = 0; z < parts_of(t); z++) {
+        const part of = part_of(t, z);
         memset(d->map, 0, sizeof(number) * t->points);
         for (int64_t o = 0; o < p->scope[0] * p->scope[1]; o++) {
-            const int64_t i = place_of(p, 0, o / p->scope[1], t->l0), j = place_of(p, 1, o % p->scope[1], t->l1);
-            if (i < 0 || j < 0) continue;
-            real *to = (real *)&d->map[i * t->l1 + j];
-            for (int64_t c = 0; c < SMALLER(2 * pairs, p->k - 2 * first); c++)
-                to[c % 2 * LANES + c / 2] = scale * t->table[(o * p->k + 2 * first + c) * p->u + u];
+            real *to = at_offset(t, d, o);
+            for (int64_t c = 0; to && c < of.rows; c++)
+                to[c % 2 * LANES + c / 2] = scale * t->table[(o * p->k + 2 * of.first + c) * p->u + of.u];
         }
         for (int64_t i = 0; i < t->l0; i++) {
             memcpy(d->x, d->map + i * t->l1, sizeof(number) * t->l1);
@@ -182,8 +198,8 @@ static void transform_table(job *t, desk *d) {
         }
         for (int64_t j = 0; j < t->l1; j++) {
             column_of_rows(t, d, t->l0, j, d->seen);
-            for (int64_t c = 0; c < pairs; c++) {
-                real *to = t->spectra + (((first + c) * p->u + u) * t->points + j * t->l0) * 2;
+            for (int64_t c = 0; c < of.pairs; c++) {
+                real *to = t->spectra + (((of.first + c) * p->u + of.u) * t->points + j * t->l0) * 2;
                 for (int64_t i = 0; i < t->l0; i++) {
                     to[2 * i] = d->seen[i].re[c];
                     to[2 * i + 1] = d->seen[i].im[c];
@@ -472,17 +488,16 @@ static void backward_unit(const job *t, desk *d, int64_t example, int64_t chunk,
         memcpy(dlc + (example * p->k + k) * p->v + first, &d->dlc[k], sizeof(real) * channels);
 }
 
-/* The gradient of the table from the sum of the threads' spectra; the lanes are its pairs of rows again. */
+/* The gradient of the table from the sum of the threads' spectra. */
 static void table_back(const job *t, desk *d, const real *spectra, real *dtable) {
     const lambda_problem *p = t->p;
-    const int64_t blocks = (t->pairs + LANES - 1) / LANES;
     const real scale = (real)1 / (real)t->points;
 #pragma omp for schedule(static)
-    for (int64_t z = 0; z < blocks * p->u; z++) {
-        const int64_t u = z / blocks, first = z % blocks * LANES, pairs = SMALLER(LANES, t->pairs - first);
+    for (int64_t z = 0; z < parts_of(t); z++) {
+        const part of = part_of(t, z);
         memset(d->seen, 0, sizeof(number) * t->points);
-        for (int64_t c = 0; c < pairs; c++) {
-            const real *from = spectra + ((first + c) * p->u + u) * spectrum_of(t);
+        for (int64_t c = 0; c < of.pairs; c++) {
+            const real *from = spectra + ((of.first + c) * p->u + of.u) * spectrum_of(t);
             for (int64_t f = 0; f < t->points; f++) {
                 d->seen[f].re[c] = from[2 * f];
                 d->seen[f].im[c] = from[2 * f + 1];
@@ -494,10 +509,9 @@ static void table_back(const job *t, desk *d, const real *spectra, real *dtable)
             memcpy(d->map + i * t->l1, d->x, sizeof(number) * t->l1);
         }
         for (int64_t o = 0; o < p->scope[0] * p->scope[1]; o++) {
-            const int64_t i = place_of(p, 0, o / p->scope[1], t->l0), j = place_of(p, 1, o % p->scope[1], t->l1);
-            const real *from = i < 0 || j < 0 ? NULL : (const real *)&d->map[i * t->l1 + j];
-            for (int64_t c = 0; c < SMALLER(2 * pairs, p->k - 2 * first); c++) /* parts are swapped */
-                dtable[(o * p->k + 2 * first + c) * p->u + u] = from ? scale * from[(1 - c % 2) * LANES + c / 2] : 0;
+            const real *from = at_offset(t, d, o);
+            for (int64_t c = 0; c < of.rows; c++) /* real and imaginary parts are swapped */
+                dtable[(o * p->k + 2 * of.first + c) * p->u + of.u] = from ? scale * from[(1 - c % 2) * LANES + c / 2] : 0;
         }
     }
 }
