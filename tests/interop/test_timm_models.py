@@ -3,11 +3,13 @@
 import pytest
 import timm
 import torch
+from timm.optim import create_optimizer_v2
 
 import lambdanets.interop.timm_models
 from lambdanets import create_model, list_models
 from lambdanets.interop.timm_models import timm_name
 from lambdanets.models import Network
+from lambdanets.train.schedule import parameter_groups
 
 
 @pytest.mark.parametrize("name", list_models())
@@ -69,6 +71,37 @@ def test_feature_maps_for_detectors():
         assert theirs.shape == ours.shape
     two = timm.create_model("lambda_resnet26", features_only=True, out_indices=(2, 3))
     assert [f.shape[1] for f in two(torch.randn(2, 3, 64, 64))] == [1024, 2048]
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "last", "groups"),
+    [
+        ("lambda_resnet14_small", "stem.", "classifier.", 1 + 4 + 1),
+        ("lambdanets_vit_tiny_small", ("patches.", "class_token.", "positions."), "classifier.", 1 + 6 + 1),
+    ],
+)
+def test_learning_rates_fall_towards_the_image(name, first, last, groups):
+    model = timm.create_model(name)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    optimizer = create_optimizer_v2(model, "sgd", lr=1.0, weight_decay=0.1, layer_decay=0.5)
+    scales = {names[id(p)]: group["lr_scale"] for group in optimizer.param_groups for p in group["params"]}
+    assert scales.keys() == set(names.values())
+    assert sorted(set(scales.values())) == [0.5**i for i in reversed(range(groups))]
+    assert all((scale == 0.5 ** (groups - 1)) == name.startswith(first) for name, scale in scales.items())
+    assert all(scales[name] == 1 for name in scales if name.startswith(last))
+    assert len(timm.models.group_modules(model, model.group_matcher(coarse=True))) <= groups
+
+
+@pytest.mark.parametrize("name", ["lambda_resnet14_small", "lambdanets_vit_tiny_small"])
+def test_the_same_weights_decay_as_in_our_trainer(name):
+    model = timm.create_model(name)
+    theirs = create_optimizer_v2(model, "sgd", lr=1.0, weight_decay=0.1).param_groups
+    ours = parameter_groups(model, 0.1)
+    for groups in (theirs, ours):
+        assert {group["weight_decay"] for group in groups} == {0.0, 0.1}
+    decaying = [{id(p) for g in groups if g["weight_decay"] for p in g["params"]} for groups in (theirs, ours)]
+    assert decaying[0] == decaying[1]
+    assert model.no_weight_decay()
 
 
 def test_there_are_no_weights_to_download():

@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lambdanets.nn.decay import tables_without_decay
+
 N = TypeVar("N")
 
 
@@ -42,6 +44,10 @@ class Classifying(nn.Module):
         like = next(self.parameters())
         head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
         self.classifier = head.to(like.device, like.dtype).train(self.training)
+
+    def no_weight_decay(self) -> set[str]:
+        """Names of matrices that timm's optimisers are to leave alone, as ours do."""
+        return tables_without_decay(self)
 
     @classmethod
     def on_meta(cls: type[N], config: Any, **options: Any) -> N:

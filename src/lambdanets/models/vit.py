@@ -163,6 +163,10 @@ class ViT(Classifying, Pretrained):
         y: Tensor = pooled if pre_logits else self.classifier(pooled)
         return y
 
+    def group_matcher(self, coarse: bool = False) -> dict[str, str]:
+        """Patterns of names, from the image to the classes: timm lowers learning rates and freezes by them."""
+        return {"stem": r"^(?:patches|class_token|positions)", "blocks": r"^encoder\.blocks\.(\d+)"}
+
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """Keep only the inputs of blocks while training, and compute the rest again in the backward pass."""
         self.encoder.set_grad_checkpointing(enable)

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from lambdanets.nn.attention.positions import PositionTable
-from lambdanets.nn.tables import RelationTable
+from lambdanets.nn.decay import tables_without_decay
 from lambdanets.train.config import OptimConfig, TrainerConfig
 
 
@@ -23,15 +22,14 @@ def make_optimizer(model: nn.Module, config: OptimConfig, batch_size: int) -> to
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Norms, biases, relative tables and learned positions do not decay.
 
-    Decay keeps the scale of weights in check that a norm behind them undoes. Scales and shifts of norms have none
-    behind them, and many rows of a table get a gradient from few positions only: decay would pull at all alike.
+    Decay keeps the scale of weights in check that a norm behind them undoes; scales and shifts of norms have none
+    behind them.
     """
-    kinds = (RelationTable, PositionTable)
-    tables = {id(p) for m in model.modules() if isinstance(m, kinds) for p in m.parameters(recurse=False)}
+    tables = tables_without_decay(model)
     decaying: list[nn.Parameter] = []
     staying: list[nn.Parameter] = []
-    for parameter in model.parameters():
-        (staying if parameter.ndim < 2 or id(parameter) in tables else decaying).append(parameter)
+    for name, parameter in model.named_parameters():
+        (staying if parameter.ndim < 2 or name in tables else decaying).append(parameter)
     return [{"params": decaying, "weight_decay": weight_decay}, {"params": staying, "weight_decay": 0.0}]
 
 
