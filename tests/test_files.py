@@ -1,11 +1,13 @@
 """A file is whole or not there."""
 
 import hashlib
+import os
 from contextlib import suppress
+from threading import Thread
 
 import pytest
 
-from lambdanets.files import atomic_path, sha256, write_atomically
+from lambdanets.files import atomic_path, can_be_written, sha256, write_atomically
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
@@ -40,3 +42,37 @@ def test_a_path_takes_its_name_when_it_is_whole(tmp_path):
         raise RuntimeError("wrong")
     assert path.read_bytes() == b"whole"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_stays_one_and_its_file_is_replaced(tmp_path):
+    link, inner = tmp_path / "link", tmp_path / "inner"
+    inner.mkdir()
+    link.symlink_to(inner / "target")
+    for content in (b"first", b"second"):  # the target is made, then replaced
+        write_atomically(link, content)
+        assert link.is_symlink()
+        assert (inner / "target").read_bytes() == content
+    assert {*tmp_path.rglob("*")} == {link, inner, inner / "target"}
+
+
+def test_a_pipe_stays_one_and_gets_what_was_written(tmp_path):
+    pipe, read = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    write_atomically(pipe, b"content" * 100_000)
+    reader.join()
+    assert read == [b"content" * 100_000]
+    assert pipe.is_fifo()
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+def test_what_can_be_written(tmp_path):
+    broken = tmp_path / "broken"
+    broken.symlink_to(tmp_path / "no" / "target")
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for path, answer in [(tmp_path / "new", True), (tmp_path, False), (tmp_path / "no" / "new", False)]:
+        assert can_be_written(path) is answer
+    assert not can_be_written(broken)
+    assert can_be_written(loop)

@@ -1,14 +1,13 @@
 """What all subcommands share: one line for a mistake, sizes such as 56x40, missing packages."""
 
 import argparse
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lambdanets.files import write_atomically
+from lambdanets.files import can_be_written, write_atomically
 
 Run = Callable[[argparse.Namespace], None]
 # argparse has no public name for what add_subparsers returns.
@@ -72,7 +71,7 @@ def image_size(text: str) -> tuple[int, int]:
 
 def check_writable(option: str, path: Path | None) -> None:
     """Before anything takes long."""
-    if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK)):
+    if path is not None and not can_be_written(path):
         raise UserError(f"{option} {path} is a folder, or in none that can be written to")
 
 

@@ -4,7 +4,6 @@ Whatever plan computes a layer here, files hold standard operators only, so that
 takes its name before it has been read back, run, and found equal to the network.
 """
 
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from lambdanets.files import atomic_path
+from lambdanets.files import atomic_path, can_be_written
 from lambdanets.nn.modes import evaluating
 
 TRACED_BATCH = 2  # torch would take a size of 1 for one that never changes
@@ -240,7 +239,7 @@ FORMATS = {
 
 def read_format(path: Path, name: str | None) -> Format:
     """The format asked for, or that of the file; mistakes are found before the work begins."""
-    if path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
+    if not can_be_written(path):
         raise ValueError(f"path must be a file in a folder that can be written to, got {path}")
     if name is None and path.suffix[1:] not in FORMATS:
         raise ValueError(f"without a format, path must end with .onnx or .pt2, got {path}")
