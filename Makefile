@@ -15,9 +15,10 @@ test: env
 	$(BIN)/pytest -q -n 2 -m "not unchecked" $(CHECKED)
 	$(BIN)/pytest -q -n 2 -m unchecked tests
 
-# Hours instead of minutes: new random cases every time, many more of them, and complete Jacobians.
+# Hours instead of minutes: new random cases every time, many more of them, complete Jacobians, every network exported.
 sweep: env
 	LAMBDANETS_SWEEP=1 $(BIN)/pytest -q -n 2 -m "not unchecked" $(CHECKED) tests
+	LAMBDANETS_SWEEP=1 $(BIN)/pytest -q -n 2 -m unchecked tests
 
 # Minutes: the kernels under the address and undefined behaviour sanitisers, on random problems of every shape.
 sanitise: env

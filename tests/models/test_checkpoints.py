@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from lambdanets import create_model
+from lambdanets.bench.networks import settle
 from lambdanets.files import sha256
 from lambdanets.models import ResNet
 from lambdanets.models.checkpoint import CheckpointError, sha256_of_config
@@ -185,11 +186,14 @@ def test_damage_is_one_error_that_names_the_file(tmp_path, name, damage, message
 @pytest.mark.parametrize("name", RESNETS)
 def test_networks_of_full_depth_come_back(tmp_path, name):
     torch.manual_seed(0)
-    model = create_model(name, width=8, h=2, k=4, image_size=33, num_classes=5).eval()
+    x = torch.randn(2, 3, 33, 33)
+    model = settle(create_model(name, width=8, h=2, k=4, image_size=33, num_classes=5), x).eval()
     model.save_pretrained(tmp_path)
-    loaded, x = ResNet.from_pretrained(tmp_path), torch.randn(2, 3, 33, 33)
+    loaded = ResNet.from_pretrained(tmp_path)
     assert loaded.config == model.config
+    assert all(map(torch.equal, loaded.state_dict().values(), model.state_dict().values()))
     assert torch.equal(loaded(x), model(x))
+    assert loaded(x).isfinite().all()
 
 
 def test_a_configuration_without_a_hash_is_read(tmp_path):

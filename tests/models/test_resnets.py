@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from lambdanets import create_model, list_models
+from lambdanets.bench.networks import settle
 from lambdanets.models import Lambda, ResNet, ResNetConfig, convolution
 from lambdanets.models.registry import MODELS, RESNETS
 from lambdanets.nn import LambdaLayer2d
@@ -47,10 +48,11 @@ def small(name, **changes):
 @pytest.mark.parametrize("name", RESNETS)
 def test_every_model_trains(name):
     model = small(name)
-    for module in model.modules():  # what begins at zero would stop gradients
+    side = model.config.image_size
+    assert model.eval()(torch.randn(2, 3, side, side)).isfinite().all()  # as it begins
+    for module in model.train().modules():  # what begins at zero would stop gradients
         if isinstance(module, torch.nn.BatchNorm2d):
             torch.nn.init.ones_(module.weight)
-    side = model.config.image_size
     for x in (torch.randn(2, 3, side, side), torch.randn(3, 3, side + 6, side - 1)):
         y = model(x)
         assert y.shape == (len(x), 7)
@@ -60,14 +62,14 @@ def test_every_model_trains(name):
         assert parameter.grad is not None, parameter_name
         assert parameter.grad.isfinite().all(), parameter_name
         assert parameter.grad.abs().sum() > 0, parameter_name
-    assert model.eval()(x).isfinite().all()
 
 
 @pytest.mark.parametrize("name", RESNETS)
 def test_every_model_trains_at_its_full_depth(name):
     torch.manual_seed(0)
     model = create_model(name, image_size=33, drop_path=0.0, num_classes=7)  # dropped paths have no gradients
-    assert model(torch.randn(2, 3, 33, 47)).isfinite().all()  # as it begins
+    for training in (False, True):  # as it begins
+        assert model.train(training)(torch.randn(2, 3, 33, 47)).isfinite().all()
     for module in model.modules():  # what begins at zero would stop gradients
         if isinstance(module, torch.nn.BatchNorm2d) and not module.weight.any():
             torch.nn.init.ones_(module.weight)
@@ -77,16 +79,16 @@ def test_every_model_trains_at_its_full_depth(name):
         assert parameter.grad is not None, parameter_name
         assert parameter.grad.isfinite().all(), parameter_name
         assert parameter.grad.abs().sum() > 0, parameter_name
-    assert model.eval()(torch.randn(1, 3, 33, 47)).isfinite().all()
 
 
 @pytest.mark.parametrize("name", RESNETS)
 def test_state_is_all_there_is(name):
-    model, other = small(name), small(name)
-    model(torch.randn(2, 3, 40, 40))
-    other.load_state_dict(model.state_dict())
     x = torch.randn(2, 3, 40, 40)
-    assert torch.equal(model.eval()(x), other.eval()(x))
+    model, other = (settle(small(name), x).eval() for _ in range(2))
+    y = model(x)
+    assert not torch.allclose(other(x), y)
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other(x), y)
 
 
 def test_builds_without_memory():

@@ -89,21 +89,38 @@ def test_every_model_trains(name):
     model = tiny(name)
     assert type(model) is ViT
     assert model.config.mixer == ("lambda" if name.startswith("lambda") else "attention")
-    y = model(images())
+    check_that_it_trains(model, images())
+    assert torch.equal(model.eval()(images()), model(images()))
+
+
+@pytest.mark.parametrize("name", VITS)
+def test_every_model_trains_as_it_is(name):
+    torch.manual_seed(0)
+    side = 2 * VITS[name].patch
+    model = create_model(name, image_size=side, num_classes=7)
+    check_that_it_trains(model, images(2, side, side))
+
+
+def check_that_it_trains(model, x):
+    assert model.eval()(x).isfinite().all()
+    y = model.train()(x)
     assert y.shape == (2, 7)
+    assert y.isfinite().all()
     y.square().sum().backward()
     for parameter_name, parameter in model.named_parameters():
         assert parameter.grad is not None, parameter_name
         assert parameter.grad.isfinite().all(), parameter_name
-    assert torch.equal(model.eval()(images()), model(images()))
+        assert parameter.grad.abs().sum() > 0, parameter_name
 
 
 @pytest.mark.parametrize("name", VITS)
 def test_state_is_all_there_is(name):
     model, other = tiny(name), create_model(name, **TINY)
     model(images())
+    y = model.eval()(images())
+    assert not torch.allclose(other.eval()(images()), y)
     other.load_state_dict(model.state_dict())
-    assert torch.equal(model.eval()(images()), other.eval()(images()))
+    assert torch.equal(other(images()), y)
 
 
 @pytest.mark.parametrize(
