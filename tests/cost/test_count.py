@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from lambdanets import LambdaLayer1d, LambdaMixer, create_model
 from lambdanets.cost import count, profile, totals
@@ -70,6 +71,67 @@ def test_transposed_convolutions_and_tokens():
     assert totals(count(nn.ConvTranspose2d(4, 6, 3, stride=2), (2, 4, 5, 7)))[1] == 2 * 2 * 5 * 7 * 4 * 6 * 9
     model = nn.Sequential(nn.Embedding(10, 32), LambdaMixer(32, causal=True))
     assert profile(model, torch.randint(10, (2, 12)), rounds=1)[-1].flops > 0
+
+
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [
+        (nn.MultiheadAttention(8, 2, batch_first=True), (3, 5, 8)),
+        (nn.MultiheadAttention(8, 2), (5, 3, 8)),
+        (nn.MultiheadAttention(8, 2), (5, 8)),
+        (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), (3, 5, 8)),
+    ],
+    ids=["batch first", "tokens first", "one example", "inside"],
+)
+def test_torchs_attention_as_torch_counts_it(module, shape):
+    class To(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.module = module.train()
+
+        def forward(self, x):
+            return module_call(self.module, x)
+
+    def module_call(module, x):
+        return module(x, x, x) if isinstance(module, nn.MultiheadAttention) else module(x)
+
+    with FlopCounterMode(display=False) as counter:
+        module_call(module.train(), torch.randn(shape))
+    assert totals(count(To(), shape))[1] == counter.get_total_flops()
+
+
+def test_torchs_attention_on_another_context():
+    class Reader(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.read = nn.MultiheadAttention(8, 2, kdim=4, vdim=6, batch_first=True)
+
+        def forward(self, x):
+            return self.read(x, x[:, :3, :4], x[:, :3, :6])
+
+    n, m = 5, 3
+    assert totals(count(Reader(), (2, n, 8)))[1] == 2 * 2 * (2 * n * 64 + m * (4 + 6) * 8 + 2 * n * m * 8)
+
+
+def test_recurrent_layers():
+    tokens = 3 * 5
+    (_, flops) = totals(count(nn.LSTM(4, 6, num_layers=2, bidirectional=True), (5, 3, 4)))
+    assert flops == 2 * tokens * 2 * 4 * 6 * ((4 + 6) + (2 * 6 + 6))
+    assert totals(count(nn.GRUCell(4, 6), (3, 4)))[1] == 2 * 3 * 3 * 6 * (4 + 6)
+
+
+def test_networks_that_need_numbers():
+    class Looking(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.shift = nn.Linear(4, 6), torch.ones(6)  # which is no buffer
+
+        def forward(self, x):
+            return self.linear(x) * float(x.sum().item()) + self.shift
+
+    assert totals(count(Looking(), (3, 4))) == (30, 2 * 3 * 4 * 6)
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        count(Looking(), (3, 5))
 
 
 def test_the_precision_of_the_network_does_not_matter():

@@ -36,6 +36,35 @@ def test_stages_add_up_and_nothing_changes():
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
 
 
+def test_what_is_kept_adds_up_under_checkpointing():
+    model, x = create_model("lambda_resnet26_small", **SMALL), torch.randn(2, 3, 32, 32)
+    everything = profile(model, x, rounds=1)[-1].activation_bytes
+    model.set_grad_checkpointing()
+    *stages, whole = profile(model, x, rounds=1)
+    costs = {stage.name: stage.activation_bytes for stage in stages}
+    assert costs["stages.1"] == 0 < costs["ResNet"]  # the inputs of blocks are kept by who calls these
+    assert sum(costs.values()) == whole.activation_bytes < everything
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_gradients_may_be_off(mode):
+    model, x = create_model("lambda_resnet26_small", **SMALL), torch.randn(2, 3, 32, 32)
+    kept = [cost.activation_bytes for cost in profile(model, x, rounds=1)]
+    with mode():
+        assert [cost.activation_bytes for cost in profile(model, x.clone(), rounds=1)] == kept
+
+
+def test_a_part_may_be_called_total():
+    model = nn.Sequential()
+    model.add_module("total", nn.Linear(4, 6))
+    model.add_module("rest", nn.Linear(6, 2))
+    assert [(c.name, c.parameters) for c in profile(model, torch.randn(3, 4), rounds=1)] == [
+        ("total", 30),
+        ("rest", 14),
+        ("total", 44),
+    ]
+
+
 def test_a_layer_alone_is_named():
     *parts, whole = profile(LambdaLayer2d(16), torch.randn(2, 16, 9, 9), rounds=1)
     costs = {cost.name: cost for cost in parts}

@@ -131,6 +131,11 @@ def test_modes_gradients_and_second_places_stay():
     assert {t.dtype for t in ours.parameters()} == {torch.bfloat16}
 
 
+def test_a_pool_behind_has_the_mode_of_the_layer():
+    model = adopt(nn.Sequential(Timm(16, r=3, stride=2)).eval(), show=None)
+    assert not any(module.training for module in model.modules())
+
+
 def test_the_report_has_every_layer_and_the_model():
     model = nn.Sequential(Timm(16, r=3), nn.ReLU(), Timm(16, r=5)).train()
     model[0].norm_q.eval()

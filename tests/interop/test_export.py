@@ -171,6 +171,11 @@ def _(x):
     return torch.empty_like(x)
 
 
+class Pair(Network):
+    def forward(self, x):
+        return super().forward(x), x
+
+
 class Foreign(Network):
     def forward(self, x):
         return twice(super().forward(x))
@@ -203,6 +208,22 @@ def test_a_wrong_export_leaves_the_older_file(tmp_path):
         export(Wrong(), path, size=5)
     assert path.read_bytes() == b"older"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("suffix", ["onnx", "pt2"])
+def test_a_full_disk_is_an_error(suffix, tmp_path):
+    """In a process of its own, which may write no file beyond a megabyte: torch's writer would have ended it."""
+    path = tmp_path / f"network.{suffix}"
+    program = (
+        "import resource; from lambdanets import create_model; from lambdanets.interop.export import export;"
+        "model = create_model('lambda_resnet14_small'); resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20));"
+        f"export(model, {str(path)!r})"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert run.returncode == 1, run.stderr
+    assert "OSError: [Errno 27] File too large" in run.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.unchecked
@@ -276,6 +297,8 @@ def test_mistakes_are_named(tmp_path):
         (Network(), {"path": path, "size": 0}, "size=0"),
         (Network().bfloat16(), {"path": path, "size": 5}, "float32, got torch.bfloat16"),
         (tiny, {"path": path, "size": 9}, "larger than its global"),
+        (Pair(), {"path": path, "size": 5}, "must answer with one tensor, got tuple"),
+        (Network().to("meta"), {"path": path, "size": 5}, "got one on the meta device"),
     ]:
         with pytest.raises(ValueError, match=message):
             export(model, **arguments)

@@ -90,6 +90,19 @@ def test_frozen_norms_and_a_single_stage():
         lambdafy(model, 1, image_size=-3)
 
 
+def test_norms_of_groups_begin_at_zero_too():
+    model = torchvision.models.resnet18(norm_layer=lambda d: nn.GroupNorm(4, d))
+    lambdafy(model, "CCCL", image_size=64, show=None)
+    assert not model.layer4[1].bn2.weight.any()
+    assert model.layer4[1].bn1.weight.all()
+
+
+def heard():
+    model = torchvision.models.resnet18()
+    model.layer4[0].conv1.register_forward_hook(lambda *_: None)
+    return model
+
+
 @pytest.mark.parametrize(
     ("make", "stages", "message"),
     [
@@ -97,6 +110,7 @@ def test_frozen_norms_and_a_single_stage():
         (torchvision.models.resnet18, "CCCC", "nothing to do"),
         (torchvision.models.resnet18, "LL", "for each of the four stages"),
         (torchvision.models.resnet18, (4, 5), "numbers 1 to 4"),
+        (heard, "CCCL", "layer4.0.conv1 has hooks"),
         (torchvision.models.resnext50_32x4d, "CCCL", "layer4.0.conv2 is Conv2d.*groups=32"),
         (lambda: lambdafy(torchvision.models.resnet18(), show=None), "LLLL", "layer1.0 has no 3x3 convolution"),
     ],

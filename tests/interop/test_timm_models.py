@@ -48,6 +48,13 @@ def test_timms_names_for_options_of_a_vit():
     model = timm.create_model("lambdanets_vit_tiny_small", img_size=16, in_chans=1, global_pool="avg", drop_rate=0.1)
     assert (model.config.image_size, model.config.pool, model.config.dropout) == (16, "mean", 0.1)
     assert model(torch.randn(2, 1, 16, 16)).shape == (2, 10)
+    with pytest.raises(ValueError, match="the pool stays 'avg', got global_pool='token'"):
+        model.reset_classifier(4, "token")
+    model = timm.create_model("lambdanets_vit_tiny_small")
+    model.reset_classifier(4, "token")
+    assert (model.num_classes, model.head_hidden_size) == (4, 192)
+    with pytest.raises(ValueError, match="the pool stays 'token', got global_pool='avg'"):
+        model.reset_classifier(5, "avg")
     with pytest.raises(ValueError, match="features_only=True"):
         timm.create_model("lambda_vit_tiny", features_only=True)
 

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from torch import nn
 
 from lambdanets import create_model
@@ -86,6 +87,40 @@ def test_a_failure_while_saving_leaves_the_old_network(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [folder]
 
 
+def test_a_full_disk_is_named(tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise SafetensorError("No space left on device")
+
+    monkeypatch.setattr("safetensors.torch.save_file", fail)
+    with pytest.raises(CheckpointError, match=r"net cannot be written: No space left"):
+        small().save_pretrained(tmp_path / "net")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_could_not_be_uploaded_is_saved(tmp_path, monkeypatch):
+    def fail(self, **options):
+        uploads.append(options)
+        raise ConnectionError("no network")
+
+    uploads = []
+    monkeypatch.setattr("huggingface_hub.ModelHubMixin.push_to_hub", fail)
+    with pytest.raises(ConnectionError) as caught:
+        small().save_pretrained(tmp_path / "net", push_to_hub=True, private=True)
+    assert "net is saved; the upload failed" in caught.value.__notes__[0]
+    assert uploads == [{"repo_id": "net", "private": True}]
+    assert ResNet.from_pretrained(tmp_path / "net").config.num_classes == 5
+    assert small().save_pretrained(tmp_path / "net", repo_id="me/net") is None
+
+
+def test_only_what_can_come_back_is_saved(tmp_path):
+    class Mine(ResNet):
+        pass
+
+    with pytest.raises(CheckpointError, match="files hold ResNet and ViT, not what a Mine may add"):
+        Mine(small().config).save_pretrained(tmp_path / "net")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_killed_save_leaves_the_old_network(tmp_path):
     small().save_pretrained(tmp_path / "net")
     program = (
@@ -130,6 +165,12 @@ def reconfigure(without=(), **fields):
     return apply
 
 
+def drop(file, name):
+    description = json.loads(file.read_text())
+    del description[name]
+    file.write_text(json.dumps(description))
+
+
 def edit(file):
     """By hand."""
     file.write_text(file.read_text().replace('"dropout": 0.0', '"dropout": 0.9'))
@@ -152,6 +193,8 @@ def into_a_folder(file):
         ("config.json", lambda file: file.write_text("[]"), r"config.json does not describe a network of lambdanets"),
         ("config.json", lambda file: file.write_text("{}"), r"config.json does not describe a network of lambdanets"),
         ("config.json", change(format=99), r"config.json has format 99, this version reads 1"),
+        ("config.json", lambda file: drop(file, "sha256"), r"config.json is damaged: it has no sha256"),
+        ("config.json", reconfigure(width=10**9), r"config.json does not describe a network of this version"),
         (
             "config.json",
             reconfigure(["blocks"]),

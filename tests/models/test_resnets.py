@@ -172,6 +172,13 @@ def test_shared_tables():
     assert len(tables) == 4  # 16 x 16, 8 x 8, 4 x 4, 2 x 2
 
 
+def test_tables_that_would_part_are_not_resized():
+    model = create_model("lambda_resnet26", share_tables=True, image_size=16)  # the last maps of c4 and c5 are 1 x 1
+    with pytest.raises(ValueError, match="share a table, and at image_size=32 others do than at 16"):
+        model.resize(32)
+    assert model.config.image_size == 16
+
+
 def test_a_new_classifier_is_like_the_rest():
     model = small("resnet26").double().eval()
     model.reset_classifier(3)
@@ -244,8 +251,9 @@ def test_a_wrong_number_of_classes_changes_nothing():
         with pytest.raises(ValueError, match="num_classes"):
             model.reset_classifier(wrong)
     assert model.config.num_classes == model.classifier.out_features == 10
-    with pytest.raises(ValueError, match="global_pool='max'"):
-        model.reset_classifier(3, "max")
+    for other in ("max", ""):
+        with pytest.raises(ValueError, match=f"the pool stays 'avg', got global_pool='{other}'"):
+            model.reset_classifier(3, other)
     model.reset_classifier(3, "avg")
     assert model.num_classes == 3
 
@@ -268,3 +276,21 @@ def test_options_belong_to_the_layers_that_have_them():
         with pytest.raises(ValueError, match=complaint):
             create_model("resnet14_small", **changes)
     assert create_model("resnet14_small", layer="local", layer_options={"scope": 5}).config.placement == "LLLL"
+    for changes, complaint in (
+        ({"layer_options": {"foo": 1}}, "lambda has no foo"),
+        ({"layer_options": {"size": 8}}, "lambda has no size"),  # which the network decides
+        ({"layer_options": {"stride": 2}}, "lambda has no stride"),
+        ({"layer_options": {"share": True}}, "lambda has no share"),
+        ({"layer_options": {"k": 8}}, "fields of their own say k"),
+        ({"layer": "axial", "layer_options": {"size": 8}}, "axial has no size"),
+        ({"middle": convolution, "k": 8}, "lambda layers take k=8, but middle makes the layers"),
+    ):
+        with pytest.raises(ValueError, match=complaint):
+            create_model("lambda_resnet14_small", **changes)
+
+
+def test_options_of_lambda_layers_find_some():
+    for changes in ({"scope": 7}, {"k": 8}, {"share_tables": True}, {"middle": convolution}):
+        with pytest.raises(ValueError, match="resnet14_small has convolutions only"):
+            create_model("resnet14_small", **changes)
+    assert create_model("resnet14_small", scope=7, placement="CCCC").config.is_convolutional

@@ -82,7 +82,8 @@ def tracked(what: str) -> Callable[[Iterable[Any]], Iterable[Any]]:
 
     from lambdanets.cli.terminal import progress_console
 
-    return lambda items: track(list(items), what, console=progress_console(), transient=True)
+    console = progress_console()
+    return lambda items: track(list(items), what, console=console, transient=True, disable=not console.is_terminal)
 
 
 def figures(entries: "list[Entry]") -> "Iterable[Table]":

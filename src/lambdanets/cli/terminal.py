@@ -27,8 +27,10 @@ def progress_console() -> Console:
 
 
 def progress_bar() -> Progress:
+    """For whoever watches: a log gets no empty lines."""
     columns = (BarColumn(), TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-    return Progress(*columns, console=progress_console(), transient=True)
+    console = progress_console()
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def run_jobs(jobs: Sequence[Job]) -> list[Row]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lambdanets.cost import family  # noqa: F401  # its rules
-from lambdanets.cost.multiplies import lambda_multiply_adds, multiply_adds
+from lambdanets.cost.multiplies import attention_multiply_adds, lambda_multiply_adds, multiply_adds
 from lambdanets.nn.lambda_layers import LambdaLayer
 from lambdanets.nn.listeners import for_a_while
 
@@ -36,29 +36,14 @@ def count(model: nn.Module, shape: Sequence[int], dtype: torch.dtype | None = No
     >>> f"{parameters / 1e6:.1f} M, {flops / 1e9:.2f} G"
     '8.1 M, 2.32 G'
     """
+    dtype = dtype or next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
     shadow = without_memory(model).eval()
-    work: dict[nn.Module, int] = {}
-    handles = []
-    inside: set[nn.Module] = set()
-    for module in shadow.modules():
-        if isinstance(module, LambdaLayer):
-            inside.update(set(module.modules()) - {module})
-
-        def watch(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
-            if module in inside or not inputs or not isinstance(inputs[0], Tensor):
-                return
-            shape = output.shape if isinstance(output, Tensor) else torch.Size()
-            context = inputs[1] if len(inputs) > 1 else named.get("context")
-            if isinstance(module, LambdaLayer) and context is not None:
-                added = lambda_multiply_adds(module, inputs[0].shape, context.shape, shape)
-            else:
-                added = multiply_adds(module, inputs[0].shape, shape)
-            work[module] = work.get(module, 0) + added
-
-        handles.append(module.register_forward_hook(watch, with_kwargs=True))
-    with for_a_while(handles), torch.no_grad():
-        dtype = dtype or next((p.dtype for p in shadow.parameters() if p.is_floating_point()), None)
-        shadow(torch.empty(*shape, dtype=dtype, device="meta"))
+    try:
+        work = multiply_adds_in(shadow, torch.empty(*shape, dtype=dtype, device="meta"))
+    except RuntimeError:  # it looks at numbers, or holds tensors that are no buffers
+        shadow = deepcopy(model).eval()
+        device = next((t.device for t in (*shadow.parameters(), *shadow.buffers())), None)
+        work = multiply_adds_in(shadow, torch.zeros(*shape, dtype=dtype, device=device))
     seen: set[int] = set()
     counts = []
     for name, module in shadow.named_modules():
@@ -68,6 +53,34 @@ def count(model: nn.Module, shape: Sequence[int], dtype: torch.dtype | None = No
         if entry.parameters or entry.multiply_adds:
             counts.append(entry)
     return counts
+
+
+def multiply_adds_in(model: nn.Module, x: Tensor) -> dict[nn.Module, int]:
+    """Of every module that is called when the model sees `x`, without its children."""
+    work: dict[nn.Module, int] = {}
+    handles = []
+    inside: set[nn.Module] = set()
+    for module in model.modules():
+        if isinstance(module, LambdaLayer):
+            inside.update(set(module.modules()) - {module})
+
+        def watch(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+            if module in inside or not inputs or not isinstance(inputs[0], Tensor):
+                return
+            shape = output.shape if isinstance(output, Tensor) else torch.Size()
+            context = inputs[1] if len(inputs) > 1 else named.get("context", named.get("key"))
+            if isinstance(module, LambdaLayer) and context is not None:
+                added = lambda_multiply_adds(module, inputs[0].shape, context.shape, shape)
+            elif isinstance(module, nn.MultiheadAttention) and context is not None:
+                added = attention_multiply_adds(module, inputs[0].shape, context.shape)
+            else:
+                added = multiply_adds(module, inputs[0].shape, shape)
+            work[module] = work.get(module, 0) + added
+
+        handles.append(module.register_forward_hook(watch, with_kwargs=True))
+    with for_a_while(handles), torch.no_grad():
+        model(x)
+    return work
 
 
 def without_memory(model: nn.Module) -> nn.Module:

@@ -41,6 +41,28 @@ def _(module: nn.Conv2d, x: Size, y: Size) -> int:
     return math.prod(y) * module.in_channels // module.groups * math.prod(module.kernel_size)
 
 
+@multiply_adds.register(nn.RNNBase)
+@multiply_adds.register(nn.RNNCellBase)
+def _(module: nn.RNNBase | nn.RNNCellBase, x: Size, y: Size) -> int:
+    tokens = math.prod(x) // module.input_size
+    return tokens * sum(weight.numel() for weight in module.parameters() if weight.ndim == 2)
+
+
+@multiply_adds.register
+def _(module: nn.MultiheadAttention, x: Size, y: Size) -> int:
+    return attention_multiply_adds(module, x, x)
+
+
+def attention_multiply_adds(module: nn.MultiheadAttention, x: Size, context: Size) -> int:
+    """Its projections count here: it does not call the one that is its child."""
+    d: int = module.embed_dim
+    d_context: int = module.kdim + module.vdim
+    tokens = -2 if module.batch_first else 0  # their axis, also of one example
+    n, m = x[tokens], context[tokens]
+    b = math.prod(x) // (n * d)
+    return b * (2 * n * d * d + m * d_context * d + 2 * n * m * d)
+
+
 @multiply_adds.register
 def _(module: Strided, x: Size, y: Size) -> int:
     return 9 * math.prod(y)  # the average; the layer inside counts itself

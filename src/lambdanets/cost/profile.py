@@ -19,7 +19,7 @@ from lambdanets.nn.modes import evaluating
 from lambdanets.nn.norms import frozen_statistics
 from lambdanets.nn.tables import RelativeTable
 
-TOTAL, ITSELF = "total", ""  # and the names of stages, which are never these
+TOTAL, ITSELF = ".", ""  # and the names of stages, which are never these
 
 
 @dataclass
@@ -60,18 +60,21 @@ def profile(model: nn.Module, x: Tensor, *, rounds: int = 5) -> list[StageCost]:
             costs[name].plans = dict(plans)
         model.train()
         try:
-            kept = kept_by(model, stages, x)
+            with torch.inference_mode(False):
+                kept = kept_by(model, stages, x)
         except ValueError as error:  # one image whose last maps have one position has no batch statistics
             raise ValueError(
                 f"{error}: what a training step keeps cannot be told from {tuple(x.shape)}, take a larger batch"
             ) from error
         for name, kept_bytes in kept.items():
-            costs[name].activation_bytes = kept_bytes
+            costs.setdefault(name, StageCost(name)).activation_bytes = kept_bytes
     if ITSELF in costs:  # what belongs to no part of the model, or all of it if that is a single layer
         parts = sum(cost.seconds for name, cost in costs.items() if name != TOTAL)
         costs[ITSELF].name, costs[ITSELF].seconds = type(model).__name__, max(0.0, costs[TOTAL].seconds - parts)
+    total = costs.pop(TOTAL)
+    total.name = "total"
     used = [cost for cost in costs.values() if cost.parameters or cost.flops or cost.activation_bytes or cost.plans]
-    return sorted(used, key=lambda cost: cost.name == TOTAL)
+    return [*used, total]
 
 
 def entrances(model: nn.Module, x: Tensor) -> dict[nn.Module, str]:
@@ -148,18 +151,19 @@ def kept_by(model: nn.Module, stages: Mapping[nn.Module, str], x: Tensor) -> dic
     """Bytes that each stage leaves behind for the backward pass, each memory counted once, parameters not at all."""
     kept: Counter[str] = Counter({TOTAL: 0})
     inside: list[str] = []
+    x = x.clone() if x.is_inference() else x
     seen: dict[int, Any] = {t.untyped_storage().data_ptr(): t for t in (x, *model.parameters(), *model.buffers())}
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in seen:
             seen[storage.data_ptr()] = tensor  # alive, so that nobody else gets its address
-            for name in {TOTAL, *inside}:
+            for name in {TOTAL, *(inside or [ITSELF])}:  # a checkpointed stage is entered after its input was kept
                 kept[name] += storage.nbytes()
         return tensor
 
     hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
-    with frozen_statistics(model), telling(stages, inside.append, inside.remove), hooks:
+    with torch.enable_grad(), frozen_statistics(model), telling(stages, inside.append, inside.remove), hooks:
         model(x)
     return kept
 

@@ -87,7 +87,11 @@ def ours_for(name: str, theirs: nn.Module) -> nn.Module:
     layer.train(theirs.training)
     for its_name, norm in reading.norms.items():
         getattr(layer, its_name).train(norm.training)
-    return layer if reading.behind is None else nn.Sequential(layer, reading.behind)
+    if reading.behind is None:
+        return layer
+    both = nn.Sequential(layer, reading.behind)
+    both.training = theirs.training  # alone: its norms have modes of their own
+    return both
 
 
 def build(reading: Reading) -> LambdaLayer2d:

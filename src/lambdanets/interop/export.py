@@ -4,6 +4,7 @@ Whatever plan computes a layer here, files hold standard operators only, so that
 takes its name before it has been read back, run, and found equal to the network.
 """
 
+import io
 import warnings
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -89,6 +90,8 @@ def export(
     with evaluating(model), torch.no_grad(), atomic_path(path) as temporary:
         # First, as the network's own errors are clearer than those of its tracing.
         expected = {b: model(images(b)) for b in CHECKED_BATCHES}
+        if not all(isinstance(y, Tensor) for y in expected.values()):
+            raise ValueError(f"model must answer with one tensor, got {type(expected[1]).__name__}")
         tell("tracing the network")
         program = trace(model, images(TRACED_BATCH))
         tell("writing the file")
@@ -125,6 +128,8 @@ def read_shape(model: nn.Module, size: int | tuple[int, int] | None, in_chans: i
 def check_dtypes(model: nn.Module) -> None:
     """Other precisions have other operators in other programs, or none."""
     tensors = (*model.parameters(), *model.buffers())
+    if any(t.is_meta for t in tensors):
+        raise ValueError("model must have weights, got one on the meta device")
     others = {str(t.dtype) for t in tensors if t.is_floating_point() and t.dtype != torch.float32}
     if others:
         raise ValueError(f"model must be in float32, got {', '.join(sorted(others))}; model.float() converts it")
@@ -167,9 +172,10 @@ class Written(NamedTuple):
 
 
 def write_pt2(program: ExportedProgram, path: Path) -> Written:
-    with path.open("wb") as file:  # of a path, torch expects that it ends with .pt2
-        torch.export.save(program, file)
-    with path.open("rb") as file:
+    packed = io.BytesIO()  # on a full disk, torch's own writer would end the process
+    torch.export.save(program, packed)
+    path.write_bytes(packed.getbuffer())
+    with path.open("rb") as file:  # of a path, torch expects that it ends with .pt2
         loaded = torch.export.load(file)
     return Written(loaded.module(), len(calls(loaded)), None)
 

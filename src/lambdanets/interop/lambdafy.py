@@ -10,6 +10,7 @@ from lambdanets.cost import before_and_after, count, without_memory
 from lambdanets.models.middle import Lambda, Place
 from lambdanets.models.resnet import ResNetConfig
 from lambdanets.nn.arguments import positive
+from lambdanets.nn.listeners import has_listeners
 
 STAGES = ("layer1", "layer2", "layer3", "layer4")  # as torchvision and timm call c2 to c5
 IMAGE_SIZE = 224
@@ -118,7 +119,11 @@ def begin_as_shortcut(block: nn.Module) -> None:
     """As the paper's blocks do. What a random layer makes of features grows quadratically from layer to layer where
     running statistics do not fit yet, and would overflow after a few.
     """
-    norms = [child for child in block.children() if isinstance(getattr(child, "running_var", None), Tensor)]
+    norms = [
+        child
+        for child in block.children()
+        if isinstance(getattr(child, "running_var", None), Tensor) or isinstance(child, nn.GroupNorm | nn.LayerNorm)
+    ]
     if norms and isinstance(norms[-1].weight, Tensor):
         nn.init.zeros_(norms[-1].weight)
 
@@ -128,6 +133,8 @@ def refuse_unlike(name: str, convolution: nn.Conv2d) -> None:
     like = nn.Conv2d(convolution.in_channels, convolution.out_channels, 3, convolution.stride[0], 1, bias=False)
     if str(convolution) != str(like):
         raise ValueError(f"{name} is {convolution}; only plain 3x3 convolutions can become lambda layers")
+    if has_listeners(convolution):
+        raise ValueError(f"{name} has hooks, which would be lost")
 
 
 def input_size(model: nn.Module) -> int:

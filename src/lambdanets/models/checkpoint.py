@@ -30,11 +30,15 @@ class CheckpointError(ValueError):
 
 def write_checkpoint(model: Network, folder: Path) -> None:
     """Weights, then the configuration: without that nobody takes the folder for a network."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     shared = set(aliases(model))
     tensors = {name: t.contiguous() for name, t in model.state_dict().items() if name not in shared}
-    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    try:
+        save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    except SafetensorError as error:
+        raise CheckpointError(f"{folder} cannot be written: {error}") from error
     description = {
         "library": "lambdanets",
         "format": FORMAT,
@@ -62,7 +66,7 @@ def read_checkpoint(config_file: Path, weights_file: Path) -> Network:
         )
     try:
         model = described(description)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:  # the last of sizes that no tensor has
         raise CheckpointError(f"{config_file} does not describe a network of this version: {error}") from error
     try:
         # Copied to where torch would have them: products of tensors that begin elsewhere may round differently.
@@ -100,8 +104,10 @@ def read_description(file: Path) -> dict[str, Any]:
         raise CheckpointError(f"{file} cannot be read: {error.strerror}") from error
     if not isinstance(description, dict) or description.get("library") != "lambdanets":
         raise CheckpointError(f"{file} does not describe a network of lambdanets")
-    if description.get("format") != FORMAT or not {"config", "sha256"} <= description.keys():
+    if description.get("format") != FORMAT:
         raise CheckpointError(f"{file} has format {description.get('format')!r}, this version reads {FORMAT}")
+    if missing := {"config", "sha256"} - description.keys():
+        raise CheckpointError(f"{file} is damaged: it has no {', '.join(sorted(missing))}")
     if not isinstance(description["config"], dict):
         raise CheckpointError(f"{file} is damaged: its config is {description['config']!r}")
     expected = description.get("config_sha256")  # files of the first versions have none
@@ -125,6 +131,8 @@ def aliases(model: nn.Module) -> dict[str, str]:
 
 def refuse_changed(model: Network) -> None:
     """What the configuration does not tell would be lost."""
+    if type(model) not in [network for network, _ in ARCHITECTURES.values()]:
+        raise CheckpointError(f"files hold {' and '.join(ARCHITECTURES)}, not what a {type(model).__name__} may add")
     if any(tensor.is_meta for tensor in model.state_dict().values()):
         raise CheckpointError("a network on the meta device has no weights to save")
     for part in ("middle", "mixer"):

@@ -33,13 +33,26 @@ class Classifying(nn.Module):
         classes: int = self.config.num_classes
         return classes
 
+    @property
+    def head_hidden_size(self) -> int:
+        """Channels that the classifier sees."""
+        return self.num_features
+
+    @property
+    def global_pool(self) -> str:
+        """What `forward_head` makes of a map: its mean."""
+        return "avg"
+
     def get_classifier(self) -> nn.Module:
         return self.classifier
 
     def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
         """A new head for so many classes; none for 0. The pool, which timm names too, stays what it is."""
-        if global_pool not in (None, "", "avg"):
-            raise ValueError(f"{type(self).__name__} pools by the mean, got global_pool={global_pool!r}")
+        if global_pool not in (None, self.global_pool):
+            raise ValueError(
+                f"{type(self).__name__}: the pool stays {self.global_pool!r}, got global_pool={global_pool!r}; "
+                f"forward_features does not pool"
+            )
         self.config = replace(self.config, num_classes=num_classes)
         like = next(self.parameters())
         head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()

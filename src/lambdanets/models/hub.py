@@ -19,6 +19,7 @@ from lambdanets.models.checkpoint import (
 )
 from lambdanets.models.registry import Network
 
+LOCAL_OPTIONS = {"config", "model_card_kwargs"}
 HUB_OPTIONS = {"revision", "cache_dir", "force_download", "local_files_only", "token"}
 
 
@@ -45,19 +46,31 @@ class Parcel(
         return cls(read_checkpoint(*files))
 
 
-def save(model: Network, folder: Path, **options: Any) -> str | None:
-    """Into a folder beside it first: the mixin begins by removing what an older network needs."""
+def save(model: Network, folder: Path, *, push_to_hub: bool = False, **options: Any) -> str | None:
+    """Into a folder beside it first: the mixin begins by removing what an older network needs.
+
+    What is uploaded is saved before, whatever becomes of the upload.
+    """
     folder = folder.resolve()
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"{folder} is a file, not a folder")
     refuse_changed(model)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    local = {name: value for name, value in options.items() if name in LOCAL_OPTIONS}
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name:
         new = Path(name) / folder.name
-        address = Parcel(model).save_pretrained(new, **options)
+        Parcel(model).save_pretrained(new, **local)
+        folder.mkdir(exist_ok=True)
         for file in sorted(new.iterdir(), key=lambda file: file.name == CONFIG):
             if file.name != "README.md" or not (folder / file.name).exists():
                 os.replace(file, folder / file.name)
+    if not push_to_hub:
+        return None
+    try:
+        address: str = Parcel(model).push_to_hub(**{"repo_id": folder.name, **options})
+    except Exception as error:
+        error.add_note(f"{folder} is saved; the upload failed")
+        raise
     return address
 
 

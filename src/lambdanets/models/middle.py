@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lambdanets.nn import LambdaLayer2d
+from lambdanets.nn.arguments import keywords, known_options
 from lambdanets.nn.lambda_layers import Terms
 from lambdanets.nn.pointwise import product
 from lambdanets.nn.registry import create_layer, layer_class
@@ -44,6 +45,14 @@ class Conv2d(nn.Conv2d):
 # Makes the layer for a place.
 Middle = Callable[[Place], nn.Module]
 
+# What the place of a layer decides and no option of it.
+DECIDED = ("d_context", "size", "stride", "table")
+
+
+def check_options(owner: str, layer: type[nn.Module], options: Mapping[str, Any]) -> None:
+    """Before anything is built: a layer has them all, and they leave it in its place."""
+    known_options(owner, options, [name for name in keywords(layer) if name not in DECIDED])
+
 
 def convolution(place: Place) -> nn.Module:
     """The 3x3 convolution of a ResNet."""
@@ -67,7 +76,7 @@ class Named:
         self.first, *self.others = names.split("+")
         for name in (self.first, *self.others):
             if name != "convolution":
-                layer_class(name, "maps")
+                check_options(name, layer_class(name, "maps"), options)
         if self.first == "convolution" and not self.others and options:
             raise ValueError(f"a convolution has no options, got {dict(options)}")
         self.options = dict(options)
@@ -103,6 +112,7 @@ class Lambda:
         **options: Any,
     ) -> None:
         self.options = {"k": k, "h": h, "u": u, "scope": scope, "terms": terms, **options}
+        check_options("lambda", LambdaLayer2d, self.options)
         self.tables: dict[tuple[int, int], RelationTable | None] | None = {} if share else None
 
     def __call__(self, place: Place) -> nn.Module:

@@ -1,11 +1,12 @@
 """Every network by name: rows of one table."""
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
 from lambdanets.models.blocks import Setup
 from lambdanets.models.middle import Middle
-from lambdanets.models.resnet import ResNet, ResNetConfig
+from lambdanets.models.resnet import OF_LAMBDA_LAYERS, ResNet, ResNetConfig
 from lambdanets.models.vit import ViT, ViTConfig
 
 Network = ResNet | ViT
@@ -60,7 +61,7 @@ def with_setup(row: ResNetConfig, setup: Setup) -> ResNetConfig:
         row,
         setup=setup,
         image_size=sizes[0] if sizes else 224,
-        se=bool(set(row.placement) - {"C", "0"}),
+        se=not row.is_convolutional,
         dropout=0.3,
         drop_path=0.2 if sum(row.blocks) > sum(DEPTHS[200][0]) else 0.0,
     )
@@ -120,7 +121,9 @@ def create_model(name: str, *, middle: Middle | None = None, **changes: Any) -> 
         if changes.get("setup", row.setup) != row.setup:
             shape = {name: changes[name] for name in ("blocks", "placement") if name in changes}
             row = with_setup(replace(row, **shape), changes["setup"])
-        return ResNet(replace(row, **changes), middle=middle)
+        config = replace(row, **changes)
+        refuse_idle(name, config, changes, middle)
+        return ResNet(config, middle=middle)
     if middle is not None:
         raise ValueError(f"{name}: a ViT has no middle, got middle={middle}; mixer takes what makes a layer")
     mixer = changes.get("mixer", row.mixer)
@@ -128,3 +131,16 @@ def create_model(name: str, *, middle: Middle | None = None, **changes: Any) -> 
         others = {field: value for field, value in changes.items() if field != "mixer"}
         return ViT(replace(row, **{"mixer_options": {}, **others}), mixer=mixer)
     return ViT(replace(with_mixer(row, mixer), **changes))
+
+
+def refuse_idle(name: str, config: ResNetConfig, changes: Mapping[str, Any], middle: Middle | None) -> None:
+    """Who asks for something of lambda layers wants some, unless their own placement has none."""
+    asked = {field: changes[field] for field in OF_LAMBDA_LAYERS if field in changes}
+    told = ", ".join(f"{field}={value!r}" for field, value in asked.items())
+    if asked and middle is not None:
+        raise ValueError(f"{name}: lambda layers take {told}, but middle makes the layers here")
+    if config.is_convolutional and "placement" not in changes and (asked or middle is not None):
+        raise ValueError(
+            f"{name} has convolutions only, which do not take {told or 'the place of a middle'}; "
+            f'placement="LLLL" has other layers in all blocks'
+        )

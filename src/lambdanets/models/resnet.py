@@ -15,8 +15,9 @@ from lambdanets.fields import fit_fields
 from lambdanets.models.again import run_again
 from lambdanets.models.blocks import EXPANSION, Bottleneck, Setup, make_stem
 from lambdanets.models.classifying import Classifying
-from lambdanets.models.middle import Lambda, Middle, Named, Place, convolution
+from lambdanets.models.middle import Lambda, Middle, Named, Place, check_options, convolution
 from lambdanets.models.pretrained import Pretrained
+from lambdanets.nn import LambdaLayer2d
 from lambdanets.nn.arguments import positive
 from lambdanets.nn.lambda_layers import Terms
 
@@ -79,13 +80,21 @@ class ResNetConfig:
                         f"{its.name} is for lambda layers, other layers have layer_options; "
                         f"got {its.name}={getattr(self, its.name)!r}, layer={self.layer!r}"
                     )
-        if self.layer_options and not set(self.placement) - {"C", "0"}:
+        if self.layer_options and self.is_convolutional:
             raise ValueError(
                 f"layer_options are for the blocks marked L, of which placement={self.placement!r} has none, "
                 f"got layer_options={self.layer_options}"
             )
+        twice = sorted(self.layer_options.keys() & {*OF_LAMBDA_LAYERS})
+        if self.layer == "lambda" and twice:
+            raise ValueError(f"fields of their own say {', '.join(twice)}, got layer_options={self.layer_options}")
         if isinstance(self.scope, str) and self.scope != "auto":
             raise ValueError(f'scope must be "auto", an odd number or None, got scope={self.scope!r}')
+
+    @property
+    def is_convolutional(self) -> bool:
+        """No block is marked for another layer."""
+        return not set(self.placement) - {"C", "0"}
 
     @property
     def lambda_scope(self) -> int | None:
@@ -108,8 +117,7 @@ class ResNetConfig:
         return block in {(j + 1) * blocks // n - 1 for j in range(n)}
 
     def has_se(self, stage: int, block: int) -> bool:
-        hybrid = any(c not in "C0" for c in self.placement)
-        return self.se and not (hybrid and (stage > 1 or self.is_lambda(stage, block)))
+        return self.se and (self.is_convolutional or not (stage > 1 or self.is_lambda(stage, block)))
 
 
 class ResNet(Classifying, Pretrained):
@@ -203,6 +211,11 @@ class ResNet(Classifying, Pretrained):
             self.config = replace(self.config, image_size=image_size)
             return
         like = ResNet.on_meta(replace(self.config, image_size=image_size))
+        if len(sized(self)) != len(sized(like)):
+            raise ValueError(
+                f"layers that see maps of one size share a table, and at image_size={image_size} others do than at "
+                f"{self.config.image_size}: create the network again"
+            )
         for own, other in zip(sized(self), sized(like), strict=True):
             own.resize(other.size)
         self.config = like.config
@@ -217,6 +230,7 @@ def make_middle(config: ResNetConfig) -> Middle:
     """What makes the layers of the blocks that are marked L."""
     if config.layer != "lambda":
         return Named(config.layer, config.layer_options)
+    check_options("lambda", LambdaLayer2d, config.layer_options)
     own = {"k": config.k, "h": config.h, "u": config.u, "scope": config.lambda_scope, "terms": config.terms}
     return Lambda(share=config.share_tables, **{**own, **config.layer_options})
 

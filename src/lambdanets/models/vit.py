@@ -163,6 +163,11 @@ class ViT(Classifying, Pretrained):
         y: Tensor = pooled if pre_logits else self.classifier(pooled)
         return y
 
+    @property
+    def global_pool(self) -> str:
+        """What `forward_head` takes of the tokens: their mean, or the class token alone."""
+        return "avg" if self.class_token is None else "token"
+
     def group_matcher(self, coarse: bool = False) -> dict[str, str]:
         """Patterns of names, from the image to the classes: timm lowers learning rates and freezes by them."""
         return {"stem": r"^(?:patches|class_token|positions)", "blocks": r"^encoder\.blocks\.(\d+)"}

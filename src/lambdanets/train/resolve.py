@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 
 from lambdanets.fields import hints_of, nearest
-from lambdanets.models.registry import MODELS
-from lambdanets.models.resnet import OF_LAMBDA_LAYERS
+from lambdanets.models.registry import MODELS, Config
+from lambdanets.models.resnet import OF_LAMBDA_LAYERS, ResNetConfig
 from lambdanets.train.config import SECTIONS, ConfigError, ModelConfig, RunConfig, Tree, from_tree, to_tree
 
 RECIPES = files("lambdanets.train") / "recipes"
@@ -56,17 +56,23 @@ def for_network(recipe: Tree, changes: Tree) -> Tree:
     {'model': {'name': 'resnet50'}}
     >>> for_network({"model": {"width": 8, "scope": 7}}, {"model": {"layer": "axial"}})
     {'model': {'width': 8}}
+    >>> for_network({"model": {"width": 8, "scope": 7}}, {"model": {"name": "resnet14_small"}})
+    {'model': {'width': 8}}
     """
     own, wanted = recipe.get("model"), changes.get("model")
     if not isinstance(own, Mapping) or not isinstance(wanted, Mapping):
         return recipe
     row = MODELS.get(str(wanted.get("name")))
     known = {*own} if row is None else {*hints_of(type(row)), *hints_of(ModelConfig)}
-    if wanted.get("layer", "lambda") != "lambda":
+    if wanted.get("layer", "lambda") != "lambda" or has_convolutions_only(row, wanted):
         known -= {*OF_LAMBDA_LAYERS}
     if getattr(row, "setup", None) == "small":  # the stem of a small network is no recipe's business
         known -= {"setup"}
     return {**recipe, "model": {key: value for key, value in own.items() if key in known}}
+
+
+def has_convolutions_only(row: Config | None, wanted: Tree) -> bool:
+    return isinstance(row, ResNetConfig) and row.is_convolutional and not {"layer", "placement"} & wanted.keys()
 
 
 def tree_of(recipe: str | Path) -> Tree:
