@@ -126,7 +126,7 @@ def test_models_are_compared_with_torchvisions_and_with_peers_layers(tmp_path, c
     report = measure(tmp_path, "models")
     assert [row["pass"] for row in report["rows"]] == ["forward", "folded", "training"]
     for row in report["rows"]:
-        peers = {"lambda_resnet50 of lucidrains", "lambda_resnet50 of timm"}
+        peers = {f"lambda_resnet50 of {whom}" for whom in ("nothing", "lucidrains", "timm")}
         assert row["speed_of_resnet50"].keys() == {"resnet50", "lambda_resnet50", "CCLL", *peers}
         for name, speed in row["speed_of_resnet50"].items():
             best = {network: min(ms.values()) for network, ms in row["ms"].items()}

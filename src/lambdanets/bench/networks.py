@@ -1,4 +1,4 @@
-"""The networks that are compared: torchvision's ResNet-50, ours, and ours made of other people's lambda layers."""
+"""The networks that are compared: torchvision's ResNet-50, ours, and ours with other people's lambda layers or none."""
 
 from collections.abc import Callable
 from functools import partial
@@ -36,12 +36,18 @@ def layers_of(peer: str, k: int = 16, h: int = 4, scope: int = 23) -> Middle:
     return make
 
 
+def nothing(place: Place) -> nn.Module:
+    """No layer at all: what is left of the network bounds how fast any layer can make it."""
+    return nn.Identity() if place.stride == 1 else Strided(nn.Identity(), place.stride)
+
+
 def networks() -> dict[str, Callable[[], nn.Module]]:
     """By name, what makes each; those of peers that are not installed are left out."""
     made: dict[str, Callable[[], nn.Module]] = {
         BASELINE: torchvision_resnet50,
         OURS: partial(create_model, "lambda_resnet50"),
         "CCLL": partial(create_model, "lambda_resnet50", placement="CCLL"),
+        f"{OURS} of nothing": partial(create_model, "lambda_resnet50", middle=nothing),
     }
     for peer, contestant in CONTESTANTS.items():
         if contestant.package is not None and contestant.is_installed():
