@@ -36,14 +36,14 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 def is_special(path: Path) -> bool:
     """A pipe, a socket or a device: something that is there and has no file's place to take."""
-    return path.exists() and not path.is_file() and not path.is_dir()
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
 def can_be_written(path: Path) -> bool:
     """Whether `atomic_path` would find where to write."""
     if is_special(path):
         return os.access(path, os.W_OK)
-    return not path.is_dir() and os.access(os.path.dirname(os.path.realpath(path)), os.W_OK | os.X_OK)
+    return not os.path.isdir(path) and os.access(os.path.dirname(os.path.realpath(path)), os.W_OK | os.X_OK)
 
 
 def synchronise(path: Path) -> None:
