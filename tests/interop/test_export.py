@@ -73,7 +73,7 @@ def test_pt2_equals_every_network(config, tmp_path):
 def test_networks_of_full_depth_are_exported(name, ending, tolerance, tmp_path):
     """Narrow, but with every block; all of them take minutes."""
     torch.manual_seed(0)
-    narrow = dict(width=8, h=2, k=4, image_size=33) if name in RESNETS else dict(d=24, image_size=32)
+    narrow = dict(width=8, image_size=33) if name in RESNETS else dict(d=24, image_size=32)
     model = lively(create_model(name, num_classes=7, **narrow))
     assert export(model, tmp_path / f"network.{ending}").difference <= tolerance
 

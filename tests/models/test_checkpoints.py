@@ -230,7 +230,7 @@ def test_damage_is_one_error_that_names_the_file(tmp_path, name, damage, message
 def test_networks_of_full_depth_come_back(tmp_path, name):
     torch.manual_seed(0)
     x = torch.randn(2, 3, 33, 33)
-    model = settle(create_model(name, width=8, h=2, k=4, image_size=33, num_classes=5), x).eval()
+    model = settle(create_model(name, width=8, image_size=33, num_classes=5), x).eval()
     model.save_pretrained(tmp_path)
     loaded = ResNet.from_pretrained(tmp_path)
     assert loaded.config == model.config
