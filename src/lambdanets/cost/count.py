@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lambdanets.cost import family  # noqa: F401  # its rules
-from lambdanets.cost.multiplies import attention_multiply_adds, lambda_multiply_adds, multiply_adds
+from lambdanets.cost.multiplies import multiply_adds, multiply_adds_with
 from lambdanets.nn.lambda_layers import LambdaLayer
 from lambdanets.nn.listeners import for_a_while
 
@@ -69,10 +69,8 @@ def multiply_adds_in(model: nn.Module, x: Tensor) -> dict[nn.Module, int]:
                 return
             shape = output.shape if isinstance(output, Tensor) else torch.Size()
             context = inputs[1] if len(inputs) > 1 else named.get("context", named.get("key"))
-            if isinstance(module, LambdaLayer) and context is not None:
-                added = lambda_multiply_adds(module, inputs[0].shape, context.shape, shape)
-            elif isinstance(module, nn.MultiheadAttention) and context is not None:
-                added = attention_multiply_adds(module, inputs[0].shape, context.shape)
+            if isinstance(context, Tensor):
+                added = multiply_adds_with(module, inputs[0].shape, context.shape, shape)
             else:
                 added = multiply_adds(module, inputs[0].shape, shape)
             work[module] = work.get(module, 0) + added

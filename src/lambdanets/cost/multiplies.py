@@ -22,6 +22,12 @@ def multiply_adds(module: nn.Module, x: Size, y: Size) -> int:
     return 0
 
 
+@singledispatch
+def multiply_adds_with(module: nn.Module, x: Size, context: Size, y: Size) -> int:
+    """Of a call that was given a second tensor; most modules do not multiply by it."""
+    return multiply_adds(module, x, y)
+
+
 @multiply_adds.register(nn.ConvTranspose1d)
 @multiply_adds.register(nn.ConvTranspose2d)
 @multiply_adds.register(nn.ConvTranspose3d)
@@ -50,10 +56,11 @@ def _(module: nn.RNNBase | nn.RNNCellBase, x: Size, y: Size) -> int:
 
 @multiply_adds.register
 def _(module: nn.MultiheadAttention, x: Size, y: Size) -> int:
-    return attention_multiply_adds(module, x, x)
+    return multiply_adds_with(module, x, x, y)
 
 
-def attention_multiply_adds(module: nn.MultiheadAttention, x: Size, context: Size) -> int:
+@multiply_adds_with.register
+def _(module: nn.MultiheadAttention, x: Size, context: Size, y: Size) -> int:
     """Its projections count here: it does not call the one that is its child."""
     d: int = module.embed_dim
     d_context: int = module.kdim + module.vdim
@@ -70,10 +77,11 @@ def _(module: Strided, x: Size, y: Size) -> int:
 
 @multiply_adds.register
 def _(module: LambdaLayer, x: Size, y: Size) -> int:
-    return lambda_multiply_adds(module, x, x, y)
+    return multiply_adds_with(module, x, x, y)
 
 
-def lambda_multiply_adds(module: LambdaLayer, x: Size, context: Size, y: Size) -> int:
+@multiply_adds_with.register
+def _(module: LambdaLayer, x: Size, context: Size, y: Size) -> int:
     """The projections are its children, but count here: the layer may take them as one product."""
     on_tokens = isinstance(module, OnTokens)
     m, n = (shape[1] if on_tokens else math.prod(shape[2:]) for shape in (context, y))
