@@ -31,8 +31,8 @@ OPTIONS = {
 
 def make_driver(folder: Path) -> Path:
     """The program, linked with sanitised kernels; all of it in `folder`."""
-    # Behind the -O3 of the build, -O1 is what counts: reports then name the lines as written.
-    library = build(folder / "liblambdanets.so", [*SANITISERS, "-O1"])
+    # Behind the -O3 of the build, -Og is what counts: reports then name the lines as written.
+    library = build(folder / "liblambdanets.so", [*SANITISERS, "-Og"])
     program = folder / "driver"
     # The program itself is not instrumented: its naive loops would take most of the time.
     compiled = [*compiler(), "-std=gnu11", "-O2", "-Wall", "-Wextra", f"-I{SOURCES}", "-c", str(DRIVER / "driver.c")]

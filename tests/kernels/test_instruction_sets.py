@@ -64,14 +64,13 @@ def expanded(t):
 
 
 LAYOUTS = (transposed, sliced, expanded)
+FORMS = ("baseline", "avx2", "avx512")
 
 
-@pytest.fixture(params=["baseline", "avx2", "avx512"])
-def form(request):
+@pytest.fixture(autouse=True)
+def _as_before():
     before = instruction_set()
-    if not use_instruction_set(request.param):
-        pytest.skip(f"this machine does not run {request.param}")
-    yield request.param
+    yield
     use_instruction_set(before)
 
 
@@ -105,6 +104,11 @@ def with_gradients(function, tensors, cotangent):
     return dict(zip(["y", "dq", "dvalues", "dtable", "dcontent"], [y.detach(), *gradients], strict=False))
 
 
+def of_form(form, results):
+    """With names that say which form is wrong."""
+    return {f"{name}, {form}": tensor for name, tensor in results.items()}
+
+
 def check(grid, tensors, dtype):
     """The position term alone, and together with a content term."""
     *inputs, cotangent = tensors
@@ -119,13 +123,15 @@ def check(grid, tensors, dtype):
 
     for count in (3, 4):
         expected = with_gradients(slow, exact[:count], exact[-1])
-        assert_close(with_gradients(fast, inputs[:count], cotangent), expected, TOLERANCE[dtype])
+        for form in filter(use_instruction_set, FORMS):
+            ours = with_gradients(fast, inputs[:count], cotangent)
+            assert_close(of_form(form, ours), of_form(form, expected), TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS.keys())
-def test_any_grid(form, grid, sizes, dtype):
+def test_any_grid(grid, sizes, dtype):
     torch.set_num_threads(2)
     check(grid, operands(grid, dtype, **sizes), dtype)
 
@@ -133,7 +139,7 @@ def test_any_grid(form, grid, sizes, dtype):
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("grid", SPECTRAL_GRIDS.values(), ids=SPECTRAL_GRIDS.keys())
-def test_any_grid_through_transforms(form, spectral, grid, sizes, dtype):
+def test_any_grid_through_transforms(spectral, grid, sizes, dtype):
     torch.set_num_threads(2)
     check(grid, operands(grid, dtype, **sizes), dtype)
 
@@ -142,7 +148,7 @@ def test_any_grid_through_transforms(form, spectral, grid, sizes, dtype):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("which", [(0,), (1,), (4,), (0, 1, 4)], ids=["q", "values", "dy", "all"])
 @pytest.mark.parametrize("sizes", SIZES[1::2], ids=str)
-def test_any_layout(form, sizes, which, layout, dtype):
+def test_any_layout(sizes, which, layout, dtype):
     grid = GRIDS["all at once"]
     tensors = operands(grid, dtype, **sizes)
     for i in which:
@@ -153,20 +159,28 @@ def test_any_layout(form, sizes, which, layout, dtype):
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("sizes", SIZES[1::2], ids=str)
-def test_any_layout_through_transforms(form, spectral, sizes, layout, dtype):
+def test_any_layout_through_transforms(spectral, sizes, layout, dtype):
     grid = GRIDS["cross"]
     q, values, table, content, cotangent = operands(grid, dtype, **sizes)
     check(grid, [layout(q), layout(values), table, content, layout(cotangent)], dtype)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-def test_tables_and_content_lambdas_in_any_layout(form, dtype):
+def test_tables_and_content_lambdas_in_any_layout(dtype):
     """The kernels want these contiguous; whoever has them otherwise need not know."""
     grid = GRIDS["2-d"]
     q, values, table, content, cotangent = operands(grid, dtype, **SIZES[1])
     table = table.permute(2, 1, 0).contiguous().permute(2, 1, 0)
     content = content.transpose(1, 2).contiguous().transpose(1, 2)
     check(grid, [q, values, table, content, cotangent], dtype)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_this_machine_has_every_form(form):
+    """What is skipped here is missing in all the others."""
+    if not use_instruction_set(form):
+        pytest.skip(f"this machine does not run {form}")
+    assert instruction_set() == form
 
 
 def test_an_unknown_form_changes_nothing():

@@ -15,7 +15,7 @@ from sanitise_kernels import OPTIONS, SANITISERS, make_driver
 
 
 def test_random_problems_are_clean_and_faults_would_be_found(tmp_path):
-    """One test, since compiling takes most of its half a minute and pytest's workers would each do it."""
+    """One test, since compiling takes most of its time and pytest's workers would each do it."""
     try:
         run([*compiler(), *SANITISERS, "-shared", "-x", "c", os.devnull, "-o", str(tmp_path / "nothing")])
     except CannotBuildError as error:

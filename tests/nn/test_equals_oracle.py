@@ -9,7 +9,7 @@ from strategies import lambda_cases
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
-@settings(max_examples=10_000 if SWEEP else 1000)
+@settings(max_examples=10_000 if SWEEP else 500)
 @given(case=lambda_cases())
 def test_layer_equals_oracle(case, dtype):
     layer = case.build(dtype)

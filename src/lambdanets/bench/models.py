@@ -29,7 +29,7 @@ class Settings:
     @property
     def images(self) -> tuple[int, int]:
         """How many, and their side."""
-        return (2, 64) if self.quick else (8, 224)
+        return (2, 32) if self.quick else (8, 224)
 
 
 def training_step(network: nn.Module, x: Tensor) -> Run:
