@@ -284,4 +284,8 @@ def test_what_the_configuration_does_not_tell_is_not_saved(tmp_path):
     model.classifier = nn.Linear(model.num_features, 9)
     with pytest.raises(CheckpointError, match=r"classifier.weight is not what .* changed by hand"):
         model.save_pretrained(tmp_path)
+    model = small()
+    model.stem[-1] = nn.GELU()
+    with pytest.raises(CheckpointError, match=r"stem.2 is not what .* changed by hand"):
+        model.save_pretrained(tmp_path)
     assert not list(tmp_path.iterdir())

@@ -138,11 +138,20 @@ def refuse_changed(model: Network) -> None:
     for part in ("middle", "mixer"):
         if getattr(model, f"has_own_{part}", False):
             raise CheckpointError(f"a network with a `{part}` of its own is not described by its configuration")
-    expected, held = shapes(type(model).on_meta(model.config)), shapes(model)
-    for name in {**expected, **held}:
-        if expected.get(name) != held.get(name):
-            raise CheckpointError(f"{name} is not what the configuration describes: the network was changed by hand")
+    described = type(model).on_meta(model.config)
+    for looked_at in (shapes, stateless):
+        expected, held = looked_at(described), looked_at(model)
+        for name in {**expected, **held}:
+            if expected.get(name) != held.get(name):
+                raise CheckpointError(
+                    f"{name} is not what the configuration describes: the network was changed by hand"
+                )
 
 
 def shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+
+
+def stateless(model: nn.Module) -> dict[str, type[nn.Module]]:
+    """Activations, pools and the like, of which the weights do not tell."""
+    return {name: type(module) for name, module in model.named_modules() if not module.state_dict()}
