@@ -29,7 +29,7 @@ def test_stages_add_up_and_nothing_changes():
     for what in ("parameters", "flops"):
         assert sum(getattr(stage, what) for stage in stages) == getattr(whole, what)
     assert 0.9 * whole.activation_bytes <= sum(s.activation_bytes for s in stages) <= whole.activation_bytes
-    assert 0 < sum(stage.seconds for stage in stages) <= 1.5 * whole.seconds
+    assert 0 < sum(stage.seconds for stage in stages) <= whole.seconds
     assert sum(sum(stage.plans.values()) for stage in stages) == sum(whole.plans.values()) == 4
     assert all(model.state_dict()[name].equal(t) for name, t in state.items())
     assert {name: m.training for name, m in model.named_modules()} == modes

@@ -120,9 +120,9 @@ def void(_: object) -> None:
 
 
 def seconds_of(model: nn.Module, stages: Mapping[nn.Module, str], x: Tensor, rounds: int) -> dict[str, float]:
-    """The best of some forward passes; the first one warms up."""
-    best: dict[str, float] = {}
-    for round_ in range(rounds + 1):
+    """Of the best of some forward passes, so that parts add up; one before them warms up."""
+    passes: list[dict[str, float]] = []
+    for _ in range(rounds + 1):
         taken: dict[str, float] = {}
 
         def enter(stage: str, taken: dict[str, float] = taken) -> None:
@@ -135,9 +135,8 @@ def seconds_of(model: nn.Module, stages: Mapping[nn.Module, str], x: Tensor, rou
             enter(TOTAL)
             model(x)
             leave(TOTAL)
-        if round_ > 0:
-            best = {name: min(seconds, best.get(name, seconds)) for name, seconds in taken.items()}
-    return best
+        passes.append(taken)
+    return min(passes[1:], key=lambda taken: taken[TOTAL])
 
 
 def now(x: Tensor) -> float:
