@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+import subprocess
+import sys
 from contextlib import suppress
 from threading import Thread
 
@@ -65,6 +67,22 @@ def test_a_pipe_stays_one_and_gets_what_was_written(tmp_path):
     assert read == [b"content" * 100_000]
     assert pipe.is_fifo()
     assert list(tmp_path.iterdir()) == [pipe]
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "log"])
+@pytest.mark.parametrize("redirect", [">", ">>"])
+def test_what_is_printed_to_keeps_what_it_has(tmp_path, name, redirect):
+    log = tmp_path / "log"
+    log.write_text("before\n")
+    program = (
+        "from pathlib import Path; from lambdanets.files import write_atomically; print('first');"
+        f"write_atomically(Path({name!r}), b'written\\n'); print('last')"
+    )
+    command = f'"{sys.executable}" -c "{program}" {redirect} log'
+    subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True)
+    kept = "before\n" if redirect == ">>" else ""
+    assert log.read_text() == f"{kept}first\nwritten\nlast\n"
+    assert list(tmp_path.iterdir()) == [log]
 
 
 def test_what_can_be_written(tmp_path):

@@ -1,6 +1,7 @@
 """The command `lambdanets`: what it prints, and one clear line with exit code 2 for a mistake."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -103,6 +104,28 @@ def test_a_mistake_is_one_line(capsys, arguments, says):
     line = mistake(capsys, *arguments)
     assert says in line
     assert line.startswith("lambdanets")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("plan", "30000", "--batch", "100000", "--patience", "1"),
+        ("profile", "resnet14_small", "--size", "10000000"),
+    ],
+)
+def test_too_little_memory_is_one_line(capsys, arguments):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == f"lambdanets {arguments[0]}: there is not enough memory for this size and batch\n"
+
+
+def test_a_reader_who_has_seen_enough_is_no_error():
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([sys.executable, "-m", "lambdanets.cli", "info"], stdout=write, stderr=subprocess.PIPE)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_a_missing_package_is_one_sentence(capsys, monkeypatch):

@@ -1,6 +1,7 @@
 """The command `lambdanets` and its subcommands."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -37,8 +38,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
         options.run(options)
+        sys.stdout.flush()
     except UserError as error:
         print(f"{options.prog}: {error}", file=sys.stderr)
         sys.exit(error.code)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "allocate" not in str(error):  # torch has no class of its own for it
+            raise
+        print(f"{options.prog}: there is not enough memory for this size and batch", file=sys.stderr)
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left goes nowhere, without an error
+        sys.exit(141)

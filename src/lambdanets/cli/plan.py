@@ -50,10 +50,6 @@ def run(options: argparse.Namespace) -> None:
         explained = layer.explain(size, b=options.batch, training=options.training, patience=options.patience)
     except ValueError as error:
         raise UserError(str(error)) from error
-    except RuntimeError as error:
-        if "allocate" not in str(error):  # torch has no class of its own for this on CPUs
-            raise
-        raise UserError("there is not enough memory for maps of this size and batch", code=1) from error
     print(explained)
 
 

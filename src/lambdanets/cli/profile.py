@@ -47,7 +47,8 @@ def run(options: argparse.Namespace) -> None:
     model = model_from(options)
     convert(model, "channels-last")
     height, width = options.size or (model.config.image_size,) * 2
-    x = torch.randn(options.batch, model.config.in_chans, height, width).contiguous(memory_format=torch.channels_last)
+    x = torch.randn(options.batch, model.config.in_chans, height, width, dtype=next(model.parameters()).dtype)
+    x = x.contiguous(memory_format=torch.channels_last)
     try:
         with progress_console().status(f"running {options.model}"):
             costs = profile(model, x, rounds=options.rounds)
