@@ -76,6 +76,11 @@ def fit_fields(instance: Any) -> None:
             ) from None
 
 
+def with_tuples(options: dict[str, Any]) -> dict[str, Any]:
+    """What a file has as lists, as the tuples that it was."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+
+
 def hints_of(its_class: Any) -> dict[str, Any]:
     """The type of every field of a dataclass."""
     hints = get_type_hints(its_class)

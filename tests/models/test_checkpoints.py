@@ -5,6 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -37,8 +40,9 @@ def small(**changes):
         {},
         {"share_tables": True, "placement": "CC1L", "blocks": (1, 1, 2, 2)},
         {"setup": "350", "se": True, "placement": "CCLL", "scope": None, "u": 2, "num_classes": 0},
+        {"layer": "local", "layer_options": {"scope": (3, 5)}},
     ],
-    ids=["plain", "shared", "350"],
+    ids=["plain", "shared", "350", "options"],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_what_was_saved_comes_back(tmp_path, changes, dtype):
@@ -121,7 +125,7 @@ def test_only_what_can_come_back_is_saved(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_killed_save_leaves_the_old_network(tmp_path):
+def test_a_save_that_is_killed_while_it_writes_leaves_the_old_network(tmp_path):
     small().save_pretrained(tmp_path / "net")
     program = (
         "import sys, time, safetensors.torch; from lambdanets import create_model;"
@@ -277,15 +281,81 @@ def test_other_options_and_places_are_refused(tmp_path):
     assert not (tmp_path / "meta").exists()
 
 
-def test_what_the_configuration_does_not_tell_is_not_saved(tmp_path):
+def replaced(part, by):
+    def change(model):
+        model.set_submodule(part, by)
+
+    return change
+
+
+def tie(model):
+    model.stages[1][0].middle[0].table.weight = model.stages[2][0].middle[0].table.weight
+
+
+def other_eps(model):
+    model.stem[1].eps = 0.1
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        (replaced("classifier", nn.Linear(2048, 9)), "classifier.weight"),
+        (replaced("stem.2", nn.GELU()), "stem.2"),
+        (replaced("stages.1.0.middle.1", nn.AvgPool2d(2, 2)), "stages.1.0.middle.1"),
+        (other_eps, "stem.1"),
+        (tie, "stages.2.0.middle.0.table.weight"),
+    ],
+    ids=["head", "activation", "pool", "eps", "tied"],
+)
+def test_what_was_changed_by_hand_is_neither_saved_nor_uploaded(tmp_path, monkeypatch, change, part):
+    monkeypatch.setattr("huggingface_hub.hub_mixin.HfApi", Hub)
+    model = small(image_size=64)  # tables of the last two stages but one are of one size
+    change(model)
+    with pytest.raises(CheckpointError, match=rf"{part} is not what .* changed by hand"):
+        model.save_pretrained(tmp_path / "net")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(CheckpointError, match=rf"{part} is not what .* changed by hand"):
+        model.push_to_hub("me/net")
+    assert not Hub.uploads
+
+
+class Hub:
+    """In the place of huggingface_hub's: notes what it is given."""
+
+    uploads: ClassVar[list] = []
+
+    def __init__(self, **_):
+        pass
+
+    def create_repo(self, repo_id, **_):
+        return SimpleNamespace(repo_id=repo_id)
+
+    def upload_folder(self, *, repo_id, folder_path, **_):
+        self.uploads.append((repo_id, {path.name for path in Path(folder_path).iterdir()}))
+        return "address"
+
+
+def test_what_is_uploaded_is_what_is_saved(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.hub_mixin.HfApi", Hub)
+    monkeypatch.setattr(Hub, "uploads", [])
+    assert small().push_to_hub("me/net", private=True) == "address"
+    assert Hub.uploads == [("me/net", {"config.json", "model.safetensors", "README.md"})]
+
+
+def test_a_middle_of_its_own_is_not_saved(tmp_path):
     with pytest.raises(CheckpointError, match="`middle` of its own"):
         create_model("lambda_resnet26_small", middle=Lambda(k=8), **SMALL).save_pretrained(tmp_path)
-    model = small()
-    model.classifier = nn.Linear(model.num_features, 9)
-    with pytest.raises(CheckpointError, match=r"classifier.weight is not what .* changed by hand"):
-        model.save_pretrained(tmp_path)
-    model = small()
-    model.stem[-1] = nn.GELU()
-    with pytest.raises(CheckpointError, match=r"stem.2 is not what .* changed by hand"):
-        model.save_pretrained(tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_batch_norms_of_many_processes_are_saved_as_those_of_one(tmp_path):
+    nn.SyncBatchNorm.convert_sync_batchnorm(small()).save_pretrained(tmp_path)
+    assert type(ResNet.from_pretrained(tmp_path).stem[1]) is nn.BatchNorm2d
+
+
+def test_unknown_options_are_refused_and_the_card_grants_nothing(tmp_path):
+    with pytest.raises(TypeError, match=r"save_pretrained knows no push_to_hubb; it knows .*private"):
+        small().save_pretrained(tmp_path / "net", push_to_hubb=True)
+    assert not list(tmp_path.iterdir())
+    small().save_pretrained(tmp_path / "net")
+    assert "license" not in (tmp_path / "net" / "README.md").read_text()

@@ -11,7 +11,8 @@ from typing import Any
 
 from torch import nn
 
-from lambdanets.files import sha256, write_atomically
+from lambdanets.fields import with_tuples
+from lambdanets.files import sha256, synchronise, write_atomically
 from lambdanets.models.registry import Config, Network
 from lambdanets.models.resnet import ResNet, ResNetConfig
 from lambdanets.models.vit import ViT, ViTConfig
@@ -33,12 +34,14 @@ def write_checkpoint(model: Network, folder: Path) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
+    refuse_changed(model)
     shared = set(aliases(model))
     tensors = {name: t.contiguous() for name, t in model.state_dict().items() if name not in shared}
     try:
         save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
     except SafetensorError as error:
         raise CheckpointError(f"{folder} cannot be written: {error}") from error
+    synchronise(folder / WEIGHTS)
     description = {
         "library": "lambdanets",
         "format": FORMAT,
@@ -84,8 +87,7 @@ def described(description: dict[str, Any]) -> Network:
     if name not in ARCHITECTURES:
         raise ValueError(f"architecture must be one of {', '.join(ARCHITECTURES)}, got {name!r}")
     network, config = ARCHITECTURES[name]
-    given = {name: tuple(value) if isinstance(value, list) else value for name, value in description["config"].items()}
-    return network.on_meta(config(**given))  # type: ignore[arg-type]
+    return network.on_meta(config(**with_tuples(description["config"])))
 
 
 def sha256_of_config(config: dict[str, Any]) -> str:
@@ -139,7 +141,7 @@ def refuse_changed(model: Network) -> None:
         if getattr(model, f"has_own_{part}", False):
             raise CheckpointError(f"a network with a `{part}` of its own is not described by its configuration")
     described = type(model).on_meta(model.config)
-    for looked_at in (shapes, stateless):
+    for looked_at in (shapes, kinds, aliases):
         expected, held = looked_at(described), looked_at(model)
         for name in {**expected, **held}:
             if expected.get(name) != held.get(name):
@@ -152,6 +154,9 @@ def shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
 
 
-def stateless(model: nn.Module) -> dict[str, type[nn.Module]]:
-    """Activations, pools and the like, of which the weights do not tell."""
-    return {name: type(module) for name, module in model.named_modules() if not module.state_dict()}
+def kinds(model: nn.Module) -> dict[str, tuple[type[nn.Module] | None, str]]:
+    """What weights do not tell: the settings of every module, and of activations, pools and the like which they are."""
+    return {
+        name: (None if module.state_dict() else type(module), module.extra_repr())
+        for name, module in model.named_modules()
+    }

@@ -1,7 +1,9 @@
 """Networks to and from folders and repositories of the Hugging Face Hub."""
 
+import inspect
 import os
 import tempfile
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +16,19 @@ from lambdanets.models.checkpoint import (
     CheckpointError,
     read_checkpoint,
     read_description,
-    refuse_changed,
     write_checkpoint,
 )
 from lambdanets.models.registry import Network
 
-LOCAL_OPTIONS = {"config", "model_card_kwargs"}
-HUB_OPTIONS = {"revision", "cache_dir", "force_download", "local_files_only", "token"}
+CARD = "model_card_kwargs"
+PUSH_OPTIONS = inspect.signature(ModelHubMixin.push_to_hub).parameters.keys() - {"self", "config"}  # ours has its own
+LOAD_OPTIONS = {"revision", "cache_dir", "force_download", "local_files_only", "token"}
 
 
 class Parcel(
     ModelHubMixin,
     library_name="lambdanets",
     tags=["lambda-networks", "image-classification"],
-    license="mit",
 ):
     """A network on its way: the mixin asks it to be written to a folder, or made from one."""
 
@@ -49,14 +50,15 @@ class Parcel(
 def save(model: Network, folder: Path, *, push_to_hub: bool = False, **options: Any) -> str | None:
     """Into a folder beside it first: the mixin begins by removing what an older network needs.
 
-    What is uploaded is saved before, whatever becomes of the upload.
+    What ends this early leaves the older network, unless it comes between the two renames: loading then says that the
+    weights belong to another network. What is uploaded is saved before, whatever becomes of the upload.
     """
+    refuse_unknown("save_pretrained", options, PUSH_OPTIONS)
     folder = folder.resolve()
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"{folder} is a file, not a folder")
-    refuse_changed(model)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    local = {name: value for name, value in options.items() if name in LOCAL_OPTIONS}
+    local = {name: value for name, value in options.items() if name == CARD}
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name:
         new = Path(name) / folder.name
         Parcel(model).save_pretrained(new, **local)
@@ -75,9 +77,7 @@ def save(model: Network, folder: Path, *, push_to_hub: bool = False, **options: 
 
 
 def load(name: str, **options: Any) -> Network:
-    unknown = options.keys() - HUB_OPTIONS
-    if unknown:
-        raise TypeError(f"from_pretrained knows no {', '.join(sorted(unknown))}; change what it has loaded")
+    refuse_unknown("from_pretrained", options, LOAD_OPTIONS)
     if os.path.isdir(name):
         read_description(Path(name) / CONFIG)  # the mixin reads it too, but not that carefully
     try:
@@ -86,3 +86,9 @@ def load(name: str, **options: Any) -> Network:
         reason = str(error).partition("\n")[0]
         raise CheckpointError(f"{name} is neither a folder nor a repository that can be reached: {reason}") from error
     return parcel.model
+
+
+def refuse_unknown(caller: str, options: Mapping[str, Any], known: Set[str]) -> None:
+    unknown = options.keys() - known
+    if unknown:
+        raise TypeError(f"{caller} knows no {', '.join(sorted(unknown))}; it knows {', '.join(sorted(known))}")

@@ -11,7 +11,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lambdanets.fields import fit_fields
+from lambdanets.fields import fit_fields, with_tuples
 from lambdanets.models.again import run_again
 from lambdanets.models.blocks import EXPANSION, Bottleneck, Setup, make_stem
 from lambdanets.models.classifying import Classifying
@@ -51,6 +51,7 @@ class ResNetConfig:
 
     def __post_init__(self) -> None:
         fit_fields(self)
+        object.__setattr__(self, "layer_options", with_tuples(self.layer_options))
         for blocks in self.blocks:
             positive("ResNetConfig", blocks=blocks)
         if not re.fullmatch("[CL0-9]{4}", str(self.placement)):

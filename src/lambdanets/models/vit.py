@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lambdanets.fields import fit_fields
+from lambdanets.fields import fit_fields, with_tuples
 from lambdanets.models.classifying import Classifying
 from lambdanets.models.mixers import Mixer
 from lambdanets.models.patches import ClassToken, GridPositions, PatchStem, make_patches, make_positions
@@ -51,9 +51,7 @@ class ViTConfig:
     def __post_init__(self) -> None:
         owner = type(self).__name__
         fit_fields(self)
-        # What comes from a file has lists.
-        options = {k: tuple(v) if isinstance(v, list) else v for k, v in self.mixer_options.items()}
-        object.__setattr__(self, "mixer_options", options)
+        object.__setattr__(self, "mixer_options", with_tuples(self.mixer_options))
         positive(owner, d=self.d, depth=self.depth, h=self.h, patch=self.patch, ratio=self.ratio)
         positive(owner, image_size=self.image_size, in_chans=self.in_chans)
         one_of(owner, stem=(self.stem, get_args(PatchStem)), pool=(self.pool, get_args(Pool)))
