@@ -154,3 +154,26 @@ def test_mistakes_are_one_line(arguments, message, capsys):
     error = capsys.readouterr().err
     assert message in error
     assert len(error.splitlines()) == 1
+
+
+def test_what_is_given_by_name_counts():
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mix, self.attend = LambdaMixer(16, scope=5), nn.MultiheadAttention(16, 2, batch_first=True)
+
+        def forward(self, x):
+            x = self.mix(x=x)
+            return self.attend(query=x, key=x, value=x)[0]
+
+    class Placed(Named):
+        def forward(self, x):
+            x = self.mix(x)
+            return self.attend(x, x, x)[0]
+
+    x = torch.randn(2, 11, 16)
+    named, placed = (
+        [(cost.name, cost.flops, cost.plans) for cost in profile(m, x, rounds=1)] for m in (Named(), Placed())
+    )
+    assert named == placed
+    assert all(flops > 0 for _, flops, _ in named)

@@ -131,6 +131,21 @@ def test_modes_gradients_and_second_places_stay():
     assert {t.dtype for t in ours.parameters()} == {torch.bfloat16}
 
 
+def test_layers_that_are_given_their_map_by_name():
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = Timm(16)
+
+        def forward(self, x):
+            return self.layer(x=x)
+
+    theirs, x, shown = scrambled(Named()).eval(), torch.randn(2, 16, 7, 11), []
+    ours = adopt(copy.deepcopy(theirs), x, show=shown.append)
+    assert off_by(ours(x), theirs(x)) <= 1e-5
+    assert "on maps 7 x 11" in shown[0]
+
+
 def test_a_pool_behind_has_the_mode_of_the_layer():
     model = adopt(nn.Sequential(Timm(16, r=3, stride=2)).eval(), show=None)
     assert not any(module.training for module in model.modules())

@@ -59,6 +59,26 @@ def test_timms_names_for_options_of_a_vit():
         timm.create_model("lambda_vit_tiny", features_only=True)
 
 
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("lambda_resnet26", {"setup": "small"}),
+        ("lambda_resnet26", {"setup": "350"}),
+        ("lambda_vit_tiny", {"stem": "conv"}),
+    ],
+)
+def test_the_first_convolution_is_found_after_changes(name, changes):
+    model = timm.create_model(name, in_chans=1, **changes)
+    first = model.get_submodule(model.pretrained_cfg["first_conv"])
+    assert isinstance(first, torch.nn.Conv2d)
+    assert first.in_channels == 1
+
+
+def test_two_names_for_one_thing_are_refused():
+    with pytest.raises(ValueError, match=r"drop_rate and dropout are one thing, got drop_rate=0\.1 and dropout=0\.2"):
+        timm.create_model("lambda_resnet26", drop_rate=0.1, dropout=0.2)
+
+
 @pytest.mark.unchecked
 def test_a_scope_that_is_global():
     """timm drops None."""
@@ -75,7 +95,7 @@ def test_feature_maps_for_detectors():
     model = create_model("lambda_resnet26", image_size=64).eval()
     x = torch.randn(1, 3, 64, 64)
     for theirs, ours in zip(backbone(x), model.feature_maps(x), strict=True):
-        assert theirs.shape == ours.shape
+        assert torch.equal(theirs, ours)
     two = timm.create_model("lambda_resnet26", features_only=True, out_indices=(2, 3))
     assert [f.shape[1] for f in two(torch.randn(2, 3, 64, 64))] == [1024, 2048]
 

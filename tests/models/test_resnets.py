@@ -4,6 +4,7 @@ from copy import deepcopy
 
 import pytest
 import torch
+from torch import nn
 
 from lambdanets import create_model, list_models
 from lambdanets.bench.networks import settle
@@ -130,6 +131,25 @@ def test_any_layer_can_stand_in_the_middle():
         (256, 1, 3, 2, 1),
         (512, 2, 3, 3, 0),
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("shortcut", nn.Conv2d(64, 256, 1)),
+        ("drop_path", nn.Identity()),
+        ("expand", nn.Sequential(nn.Conv2d(64, 256, 1), nn.BatchNorm2d(256), nn.Identity())),
+    ],
+)
+def test_parts_of_a_block_can_be_replaced(name, part):
+    """Blocks take some parts together where they are as they were made; others are called one by one."""
+    block = create_model("resnet14_small").to(memory_format=torch.channels_last).stages[0][0].eval()
+    setattr(block, name, part)
+    x = torch.randn(2, 64, 5, 7).contiguous(memory_format=torch.channels_last)
+    with torch.no_grad():
+        inner = block.expand(block.middle_norm(block.middle(block.reduce(x))))
+        expected = torch.relu(block.drop_path(inner) + block.shortcut(x))
+        torch.testing.assert_close(block(x), expected)
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last], ids=str)

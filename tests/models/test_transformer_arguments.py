@@ -76,3 +76,52 @@ def test_dropout_that_is_left_out_is_told():
 def test_no_warning_where_nothing_is_left_out():
     from_torch(nn.TransformerEncoderLayer(D, 3, dropout=0.25, batch_first=True).eval())
     from_torch(nn.TransformerEncoderLayer(D, 3, dropout=0.0, batch_first=True))
+
+
+class Mine(nn.TransformerEncoderLayer):
+    def forward(self, *arguments, **options):
+        return 2 * super().forward(*arguments, **options)
+
+
+def changed(layer, name, value):
+    *parts, last = name.split(".")
+    setattr(layer.get_submodule(".".join(parts)), last, value)
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("theirs", "message"),
+    [
+        (Mine(D, 3), "Mine is made from a class of torch.nn and may do something else"),
+        (nn.TransformerEncoder(Mine(D, 3, batch_first=True), 1), "Mine is made from"),
+        (changed(nn.TransformerEncoderLayer(D, 3), "norm2.eps", 0.1), r"LayerNorms of one eps.*norm2=.*eps=0\.1"),
+        (changed(nn.TransformerEncoderLayer(D, 3), "norm2", nn.RMSNorm(D)), r"norm2=RMSNorm"),
+        (changed(nn.TransformerDecoderLayer(D, 3), "multihead_attn.num_heads", 1), r"multihead_attn with num_heads=1"),
+        (changed(nn.TransformerEncoderLayer(D, 3), "self_attn.add_zero_attn", True), r"add_zero_attn=True"),
+        (
+            changed(nn.TransformerEncoderLayer(D, 3), "self_attn", nn.MultiheadAttention(D, 3, add_bias_kv=True)),
+            r"add_bias_kv=True",
+        ),
+    ],
+    ids=["subclass", "subclass inside", "eps", "norm", "heads", "zero", "bias"],
+)
+def test_what_torchs_can_do_and_ours_cannot_is_refused(theirs, message):
+    with pytest.raises(ValueError, match=message):
+        from_torch(theirs.eval())
+
+
+def test_frozen_weights_stay_frozen():
+    theirs = nn.TransformerEncoder(nn.TransformerEncoderLayer(D, 3, batch_first=True), 2, nn.LayerNorm(D)).eval()
+    assert all(p.requires_grad for p in from_torch(theirs).parameters())
+    theirs.layers[0].requires_grad_(False)
+    ours = from_torch(theirs)
+    trained = {name for name, p in ours.named_parameters() if p.requires_grad}
+    assert trained == {name for name, _ in ours.named_parameters() if not name.startswith("blocks.0.")}
+    assert not any(p.requires_grad for p in from_torch(theirs.requires_grad_(False)).parameters())
+
+
+def test_a_decoder_is_told_once_whether_it_is_causal():
+    for causal in (True, False):
+        with pytest.raises(ValueError, match=rf"causal={causal} and mixer_options=.*'causal': {not causal}"):
+            DecoderBlock(D, causal=causal, mixer_options={"h": 3, "causal": not causal})
+        assert DecoderBlock(D, causal=causal, mixer_options={"h": 3, "causal": causal}).mix.layer.causal is causal

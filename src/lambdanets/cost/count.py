@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from lambdanets.cost import family  # noqa: F401  # its rules
-from lambdanets.cost.multiplies import multiply_adds, multiply_adds_with
+from lambdanets.cost.multiplies import multiply_adds
 from lambdanets.nn.lambda_layers import LambdaLayer
-from lambdanets.nn.listeners import for_a_while
+from lambdanets.nn.listeners import first_of, for_a_while
 
 
 class Count(NamedTuple):
@@ -65,15 +65,13 @@ def multiply_adds_in(model: nn.Module, x: Tensor) -> dict[nn.Module, int]:
             inside.update(set(module.modules()) - {module})
 
         def watch(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
-            if module in inside or not inputs or not isinstance(inputs[0], Tensor):
+            given = first_of(inputs, named)
+            if module in inside or not isinstance(given, Tensor):
                 return
-            shape = output.shape if isinstance(output, Tensor) else torch.Size()
             context = inputs[1] if len(inputs) > 1 else named.get("context", named.get("key"))
-            if isinstance(context, Tensor):
-                added = multiply_adds_with(module, inputs[0].shape, context.shape, shape)
-            else:
-                added = multiply_adds(module, inputs[0].shape, shape)
-            work[module] = work.get(module, 0) + added
+            seen = context if isinstance(context, Tensor) else given
+            shape = output.shape if isinstance(output, Tensor) else torch.Size()
+            work[module] = work.get(module, 0) + multiply_adds(module, given.shape, seen.shape, shape)
 
         handles.append(module.register_forward_hook(watch, with_kwargs=True))
     with for_a_while(handles), torch.no_grad():

@@ -1,7 +1,7 @@
 """Multiply-adds of the attention family, beside those of the convolutions and linear maps that its layers contain.
 
 Scores and weighted sums count, with every context position that a query sees; softmaxes and gates do not. Like those
-of lambda layers, windows are not cut at the borders of the map. All is on the layer's own input as context.
+of lambda layers, windows are not cut at the borders of the map.
 """
 
 import math
@@ -27,66 +27,69 @@ def grid_of(layer: ContextLayer, x: Size) -> Size:
     return x[1:-1] if isinstance(layer, OnTokens) else x[2:]
 
 
-@multiply_adds.register
-def _(module: Attention, x: Size, y: Size) -> int:
-    grid, heads = grid_of(module, x), module.heads
-    n = math.prod(grid)
-    offsets = 0 if module.offsets is None else sum(grid)  # one score for each offset of each axis
-    return x[0] * n * heads.h * (n * (heads.k + heads.v) + offsets * heads.k)
+def positions(layer: ContextLayer, x: Size) -> int:
+    return math.prod(grid_of(layer, x))
 
 
 @multiply_adds.register
-def _(module: Augmented2d, x: Size, y: Size) -> int:
-    return multiply_adds(module.attention, x, y)  # which it does not call, as it needs no map of its own
+def _(module: Attention, x: Size, context: Size, y: Size) -> int:
+    heads, m = module.heads, positions(module, context)
+    offsets = 0 if module.offsets is None else sum(grid_of(module, x))  # one score for each offset of each axis
+    return x[0] * positions(module, x) * heads.h * (m * (heads.k + heads.v) + offsets * heads.k)
 
 
 @multiply_adds.register
-def _(module: Along, x: Size, y: Size) -> int:
+def _(module: Augmented2d, x: Size, context: Size, y: Size) -> int:
+    return multiply_adds(module.attention, x, context, y)  # which it does not call, as it needs no map of its own
+
+
+@multiply_adds.register
+def _(module: Along, x: Size, context: Size, y: Size) -> int:
     heads, line = module.heads, x[1 + module.axis]
     depth = heads.k + heads.v + (0 if module.offsets is None else heads.k)
     return math.prod(x[:-1]) * heads.h * line * depth
 
 
 @multiply_adds.register
-def _(module: Local, x: Size, y: Size) -> int:
-    heads, positions = module.heads, x[0] * math.prod(grid_of(module, x))
+def _(module: Local, x: Size, context: Size, y: Size) -> int:
+    heads = module.heads
     offsets = sum(module.scope) if len(module.offsets) else 0
-    return positions * heads.h * (math.prod(module.scope) * (heads.k + heads.v) + offsets * heads.k)
+    return x[0] * positions(module, x) * heads.h * (math.prod(module.scope) * (heads.k + heads.v) + offsets * heads.k)
 
 
 @multiply_adds.register
-def _(module: Relation2d, x: Size, y: Size) -> int:
-    positions, groups = x[0] * math.prod(x[2:]), module.d_in // module.share
-    return positions * math.prod(module.scope) * (module.k * groups + module.d_in)
+def _(module: Relation2d, x: Size, context: Size, y: Size) -> int:
+    groups = module.d_in // module.share
+    return x[0] * positions(module, x) * math.prod(module.scope) * (module.k * groups + module.d_in)
 
 
 @multiply_adds.register
-def _(module: Vector2d, x: Size, y: Size) -> int:
-    positions, window, groups = x[0] * math.prod(x[2:]), math.prod(module.scope), module.d_out // module.share
+def _(module: Vector2d, x: Size, context: Size, y: Size) -> int:
+    window, groups = math.prod(module.scope), module.d_out // module.share
     if module.kind == "pairwise":
         weights = 2 * module.k**2 + window * module.k * groups
     else:
         weights = (1 + window) * module.k * groups + window * groups**2
-    return positions * (weights + window * module.d_out)
+    return x[0] * positions(module, x) * (weights + window * module.d_out)
 
 
 @multiply_adds.register(EfficientAttention)
 @multiply_adds.register(DoubleAttention)
-def _(module: EfficientAttention | DoubleAttention, x: Size, y: Size) -> int:
+def _(module: EfficientAttention | DoubleAttention, x: Size, context: Size, y: Size) -> int:
     """A lambda of k x v numbers for each head is made and applied."""
     heads = module.heads
-    return 2 * x[0] * math.prod(grid_of(module, x)) * heads.h * heads.k * heads.v
+    return x[0] * (positions(module, context) + positions(module, x)) * heads.h * heads.k * heads.v
 
 
 @multiply_adds.register
-def _(module: LinearAttention, x: Size, y: Size) -> int:
+def _(module: LinearAttention, x: Size, context: Size, y: Size) -> int:
     """The same with one column more, by whose answer the others are divided."""
     heads = module.heads
-    return 2 * x[0] * math.prod(grid_of(module, x)) * heads.h * heads.k * (heads.v + 1)
+    return x[0] * (positions(module, context) + positions(module, x)) * heads.h * heads.k * (heads.v + 1)
 
 
 @multiply_adds.register
-def _(module: ProjectedAttention, x: Size, y: Size) -> int:
+def _(module: ProjectedAttention, x: Size, context: Size, y: Size) -> int:
     """Keys and values are projected, then attended to."""
     heads, rank = module.heads, module.of_keys.weight.shape[0]
-    return 2 * x[0] * math.prod(grid_of(module, x)) * rank * heads.h * (heads.k + heads.v)
+    return x[0] * (positions(module, context) + positions(module, x)) * rank * heads.h * (heads.k + heads.v)

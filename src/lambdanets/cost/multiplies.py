@@ -17,49 +17,41 @@ from lambdanets.nn.tables import RelativeTable
 
 
 @singledispatch
-def multiply_adds(module: nn.Module, x: Size, y: Size) -> int:
-    """Of a call that took a tensor of shape x to one of shape y; those of its children are their own."""
+def multiply_adds(module: nn.Module, x: Size, context: Size, y: Size) -> int:
+    """Of a call that took tensors of shapes x and context to one of shape y; those of its children are their own.
+
+    The context is x again where a call has no other; most modules do not look at it.
+    """
     return 0
-
-
-@singledispatch
-def multiply_adds_with(module: nn.Module, x: Size, context: Size, y: Size) -> int:
-    """Of a call that was given a second tensor; most modules do not multiply by it."""
-    return multiply_adds(module, x, y)
 
 
 @multiply_adds.register(nn.ConvTranspose1d)
 @multiply_adds.register(nn.ConvTranspose2d)
 @multiply_adds.register(nn.ConvTranspose3d)
-def _(module: nn.ConvTranspose2d, x: Size, y: Size) -> int:
+def _(module: nn.ConvTranspose2d, x: Size, context: Size, y: Size) -> int:
     return math.prod(x) * module.out_channels // module.groups * math.prod(module.kernel_size)
 
 
 @multiply_adds.register
-def _(module: nn.Linear, x: Size, y: Size) -> int:
+def _(module: nn.Linear, x: Size, context: Size, y: Size) -> int:
     return math.prod(y) * module.in_features
 
 
 @multiply_adds.register(nn.Conv1d)
 @multiply_adds.register(nn.Conv2d)
 @multiply_adds.register(nn.Conv3d)
-def _(module: nn.Conv2d, x: Size, y: Size) -> int:
+def _(module: nn.Conv2d, x: Size, context: Size, y: Size) -> int:
     return math.prod(y) * module.in_channels // module.groups * math.prod(module.kernel_size)
 
 
 @multiply_adds.register(nn.RNNBase)
 @multiply_adds.register(nn.RNNCellBase)
-def _(module: nn.RNNBase | nn.RNNCellBase, x: Size, y: Size) -> int:
+def _(module: nn.RNNBase | nn.RNNCellBase, x: Size, context: Size, y: Size) -> int:
     tokens = math.prod(x) // module.input_size
     return tokens * sum(weight.numel() for weight in module.parameters() if weight.ndim == 2)
 
 
 @multiply_adds.register
-def _(module: nn.MultiheadAttention, x: Size, y: Size) -> int:
-    return multiply_adds_with(module, x, x, y)
-
-
-@multiply_adds_with.register
 def _(module: nn.MultiheadAttention, x: Size, context: Size, y: Size) -> int:
     """Its projections count here: it does not call the one that is its child."""
     d: int = module.embed_dim
@@ -71,16 +63,11 @@ def _(module: nn.MultiheadAttention, x: Size, context: Size, y: Size) -> int:
 
 
 @multiply_adds.register
-def _(module: Strided, x: Size, y: Size) -> int:
+def _(module: Strided, x: Size, context: Size, y: Size) -> int:
     return 9 * math.prod(y)  # the average; the layer inside counts itself
 
 
 @multiply_adds.register
-def _(module: LambdaLayer, x: Size, y: Size) -> int:
-    return multiply_adds_with(module, x, x, y)
-
-
-@multiply_adds_with.register
 def _(module: LambdaLayer, x: Size, context: Size, y: Size) -> int:
     """The projections are its children, but count here: the layer may take them as one product."""
     on_tokens = isinstance(module, OnTokens)

@@ -14,7 +14,7 @@ from lambdanets.cost.count import count, totals
 from lambdanets.cost.stages import by_stage, stage_of
 from lambdanets.nn import LambdaMixer
 from lambdanets.nn.lambda_layers import LambdaLayer
-from lambdanets.nn.listeners import for_a_while
+from lambdanets.nn.listeners import first_of, for_a_while
 from lambdanets.nn.modes import evaluating
 from lambdanets.nn.norms import frozen_statistics
 from lambdanets.nn.tables import RelativeTable
@@ -174,14 +174,16 @@ def plans_of(model: nn.Module, x: Tensor) -> dict[str, Counter[str]]:
     for name, module in model.named_modules():
         if isinstance(module, LambdaLayer) and isinstance(module.table, RelativeTable):
 
-            def look(layer: LambdaLayer, inputs: tuple[Tensor, ...], stage: str = stage_of(name)) -> None:
-                given = inputs[0]
+            def look(
+                layer: LambdaLayer, inputs: tuple[Tensor, ...], named: dict[str, Any], stage: str = stage_of(name)
+            ) -> None:
+                given = first_of(inputs, named)
                 size = given.shape[1:2] if isinstance(layer, LambdaMixer) else given.shape[2:]
                 chosen = layer.explain(tuple(size), b=given.shape[0], patience=0.0).chosen
                 for where in {stage or TOTAL, TOTAL}:
                     taken.setdefault(where, Counter())[chosen] += 1
 
-            handles.append(module.register_forward_pre_hook(look))
+            handles.append(module.register_forward_pre_hook(look, with_kwargs=True))
     with for_a_while(handles), torch.no_grad():
         model(x)
     return taken

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from lambdanets.interop.peers import READERS, CannotAdoptError, Reading
 from lambdanets.nn import LambdaLayer2d
-from lambdanets.nn.listeners import for_a_while, has_listeners
+from lambdanets.nn.listeners import first_of, for_a_while, has_listeners
 from lambdanets.nn.modes import evaluating
 from lambdanets.nn.tables import RelativeTable
 from lambdanets.timing import best_times
@@ -137,9 +137,11 @@ def put(model: nn.Module, swaps: Sequence[Swap], *, back: bool) -> nn.Module:
 def inputs_of(model: nn.Module, example: Tensor, layers: Sequence[nn.Module]) -> Mapping[nn.Module, Tensor]:
     """What each layer is given when the model sees the example."""
     seen: dict[nn.Module, Tensor] = {}
-    handles = [
-        layer.register_forward_pre_hook(lambda module, inputs: seen.__setitem__(module, inputs[0])) for layer in layers
-    ]
+
+    def look(layer: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        seen[layer] = first_of(inputs, named)
+
+    handles = [layer.register_forward_pre_hook(look, with_kwargs=True) for layer in layers]
     try:
         with for_a_while(handles), evaluating(model), torch.no_grad():
             model(example)

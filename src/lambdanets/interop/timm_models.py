@@ -29,7 +29,7 @@ def timm_name(name: str) -> str:
 
 def first_convolution(config: Config) -> str:
     if isinstance(config, ViTConfig):
-        return "patches"
+        return "patches" if config.stem == "linear" else "patches.0.0"
     return "stem.0" if config.setup == "small" else "stem.0.0"
 
 
@@ -65,6 +65,12 @@ def build(name: str, *, img_size: int | tuple[int, int] | None = None, **options
         img_size = img_size[0]
     if img_size is not None:
         options["img_size"] = img_size
+    for theirs, ours in RENAMED.items():
+        if theirs in options and ours in options:
+            raise ValueError(
+                f"{name}: {theirs} and {ours} are one thing, got {theirs}={options[theirs]!r} and "
+                f"{ours}={options[ours]!r}"
+            )
     changes = {RENAMED.get(field, field): value for field, value in options.items() if value is not None}
     if changes.get("scope") == "global":
         changes["scope"] = None
@@ -81,7 +87,11 @@ def entry_point(name: str) -> Callable[..., nn.Module]:
         )
         if isinstance(model, Network):  # and not a backbone made from one
             side = model.config.image_size
-            changed = {"input_size": (model.config.in_chans, side, side), "num_classes": model.num_classes}
+            changed = {
+                "input_size": (model.config.in_chans, side, side),
+                "num_classes": model.num_classes,
+                "first_conv": first_convolution(model.config),
+            }
             cast(dict[str, Any], model.pretrained_cfg).update(changed)
         return model
 

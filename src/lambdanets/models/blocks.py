@@ -105,7 +105,14 @@ class Bottleneck(nn.Module):
         return torch.relu_(norm(y) + shortcut) if together is None else together
 
     def is_plain(self) -> bool:
-        """Nothing stands between the last norms and the sum, and nobody listens to what they are parts of."""
-        dropped = self.training and self.drop_path.rate > 0
-        between = (self.expand, self.se, self.drop_path, self.shortcut)
-        return isinstance(self.se, nn.Identity) and not dropped and not any(map(has_listeners, between))
+        """Nothing stands between the last norms and the sum, and nobody listens to what they are parts of.
+
+        Nor has anybody put something else where these parts are.
+        """
+        if type(self.se) is not nn.Identity or type(self.drop_path) is not DropPath:
+            return False
+        if type(self.expand) is not nn.Sequential or len(self.expand) != 2:
+            return False
+        if type(self.shortcut) not in (nn.Identity, nn.Sequential) or (self.training and self.drop_path.rate > 0):
+            return False
+        return not any(map(has_listeners, (self.expand, self.se, self.drop_path, self.shortcut)))

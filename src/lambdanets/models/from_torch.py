@@ -40,7 +40,7 @@ IN_DECODERS = {**SHARED, "multihead_attn": "cross.layer", "norm2": "cross.norm",
 def from_torch(theirs: nn.Module, *, causal: bool = False) -> nn.Module:
     """A copy of a Transformer, of its encoder or decoder, or of one of their layers.
 
-    Outputs are the same in evaluation. In training torch's attention drops weights of its maps too, which ours has no
+    Outputs are the same in evaluation; what ours cannot do the same is refused. In training torch's attention drops weights of its maps too, which ours has no
     place for; a warning says so if `theirs` is in training and has such dropout. All other dropout comes along.
 
     Args:
@@ -52,6 +52,8 @@ def from_torch(theirs: nn.Module, *, causal: bool = False) -> nn.Module:
     >>> ours, x = from_torch(theirs), torch.randn(2, 7, 32)
     >>> torch.testing.assert_close(ours(x), theirs(x))
     """
+    for part in theirs.modules():
+        refuse_unlike(part)
     warn_of_dropout(theirs)
     if isinstance(theirs, TheirLayer):
         return block_from(theirs, causal).train(theirs.training)
@@ -63,6 +65,36 @@ def from_torch(theirs: nn.Module, *, causal: bool = False) -> nn.Module:
         both.encoder, both.decoder = stack_from(theirs.encoder, False), stack_from(theirs.decoder, causal)  # type: ignore[assignment]
         return both.train(theirs.training)
     raise ValueError(f"from_torch: theirs must be a Transformer of torch.nn, got {type(theirs).__name__}")
+
+
+def refuse_unlike(part: nn.Module) -> None:
+    """What torch's own classes can be told and ours cannot, and classes that may do something else."""
+    if isinstance(part, TheirLayer | TheirStack | nn.Transformer) and not type(part).__module__.startswith("torch.nn."):
+        raise ValueError(
+            f"from_torch: {type(part).__name__} is made from a class of torch.nn and may do something else"
+        )
+    if not isinstance(part, TheirLayer):
+        return
+    owner = type(part).__name__
+    norms = {name: norm for name, norm in part.named_children() if name.startswith("norm")}
+    for name, norm in norms.items():
+        if type(norm) is not nn.LayerNorm or norm.eps != part.norm1.eps or not norm.elementwise_affine:
+            raise ValueError(
+                f"from_torch: {owner}: norms must be LayerNorms of one eps, with weights, got {name}={norm}"
+            )
+    for name, attention in part.named_children():
+        if isinstance(attention, nn.MultiheadAttention) and (
+            attention.num_heads != part.self_attn.num_heads
+            or attention.in_proj_weight is None
+            or attention.bias_k is not None
+            or attention.add_zero_attn
+        ):
+            raise ValueError(
+                f"from_torch: {owner}: attentions must have one number of heads, keys and values as wide as queries, "
+                f"and neither add_bias_kv nor add_zero_attn, got {name} with num_heads={attention.num_heads}, "
+                f"kdim={attention.kdim}, vdim={attention.vdim}, add_bias_kv={attention.bias_k is not None}, "
+                f"add_zero_attn={attention.add_zero_attn}"
+            )
 
 
 def warn_of_dropout(theirs: nn.Module) -> None:
@@ -78,7 +110,10 @@ def block_from(theirs: TheirLayer, causal: bool) -> Block:
     block = EncoderBlock if isinstance(theirs, nn.TransformerEncoderLayer) else DecoderBlock
     with torch.device("meta"):
         ours = block(**options_of(theirs, causal))
-    ours.load_state_dict(dict(weights_of(theirs)), assign=True)
+    weights = dict(weights_of(theirs))
+    ours.load_state_dict(weights, assign=True)
+    for name, parameter in ours.named_parameters():
+        parameter.requires_grad_(weights[name].requires_grad)
     return ours
 
 
@@ -132,8 +167,13 @@ def weights_of(theirs: TheirLayer) -> Iterator[tuple[str, Tensor]]:
 def split_heads(prefix: str, name: str, together: Tensor) -> Iterator[tuple[str, Tensor]]:
     """Weights or biases of queries, keys and values that are one tensor."""
     for part, tensor in zip(("query", "key", "value"), together.chunk(3), strict=True):
-        yield f"{prefix}.{part}.{name}", tensor.clone()
+        yield f"{prefix}.{part}.{name}", copy_of(tensor)
 
 
 def copied(module: nn.Module) -> dict[str, Tensor]:
-    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    return {name: copy_of(tensor) for name, tensor in module.state_dict(keep_vars=True).items()}
+
+
+def copy_of(tensor: Tensor) -> Tensor:
+    """Its numbers, and whether it is trained."""
+    return tensor.detach().clone().requires_grad_(tensor.requires_grad)

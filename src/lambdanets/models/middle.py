@@ -74,6 +74,8 @@ class Named:
 
     def __init__(self, names: str, options: Mapping[str, Any]) -> None:
         self.first, *self.others = names.split("+")
+        if "convolution" in self.others:
+            raise ValueError(f"a convolution can only come first, got layer={names!r}")
         for name in (self.first, *self.others):
             if name != "convolution":
                 check_options(name, layer_class(name, "maps"), options)

@@ -190,7 +190,12 @@ class DecoderBlock(Block):
         **style: Any,
     ) -> None:
         known_options(type(self).__name__, style, keywords(Block))
-        own = {name: value for name, value in (mixer_options or {}).items() if name != "causal"}
+        own = dict(mixer_options or {})
+        if own.pop("causal", causal) != causal:
+            raise ValueError(
+                f"{type(self).__name__}: causal says whether tokens read later ones, got causal={causal} and "
+                f"mixer_options={mixer_options}"
+            )
         if cross_options is None:
             cross_options = own if cross is None else {}
         # Statistics of a batch would tell a query of those that come after it.

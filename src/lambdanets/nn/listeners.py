@@ -1,7 +1,8 @@
 """Is anybody interested in the calls of a module? Then it must be called, and nothing may be done in its stead."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from torch import nn
 from torch.nn.modules import module as torch_module
@@ -19,6 +20,11 @@ def all_have_listeners() -> bool:
     """Hooks of all modules."""
     of_forward = torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks
     return bool(of_forward or torch_module._global_backward_hooks or torch_module._global_backward_pre_hooks)
+
+
+def first_of(inputs: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    """What a call was given first, with its name or without; None if it was given nothing."""
+    return next(iter((*inputs, *named.values())), None)
 
 
 @contextmanager

@@ -126,12 +126,13 @@ def window_lambdas(s: Sizes) -> Tensor:
 
 def whole_layer(s: Sizes) -> int:
     """By the rule of `lambdanets.cost`: projections, both terms, both applications."""
-    return multiply_adds(layer(s, None), Size((s["b"], s["d"], s["m"])), Size((s["b"], s["d"], s["n"])))
+    context, queries = (Size((s["b"], s["d"], s[letter])) for letter in "mn")
+    return multiply_adds(layer(s, None), queries, context, queries)
 
 
 def whole_convolution(s: Sizes) -> int:
     maps = Size((s["b"], s["d"], s["n"]))  # which are their own context
-    return multiply_adds(layer(s, s["r"]), maps, maps)
+    return multiply_adds(layer(s, s["r"]), maps, maps, maps)
 
 
 LAWS = (
