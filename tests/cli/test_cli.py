@@ -128,6 +128,14 @@ def test_a_reader_who_has_seen_enough_is_no_error():
     assert (done.returncode, done.stderr) == (141, b"")
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no device that is always full")
+def test_no_place_for_output_is_one_line():
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "lambdanets.cli", "info"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (1, "lambdanets info: [Errno 28] No space left on device\n")
+
+
 def test_a_missing_package_is_one_sentence(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "rich.progress", None)
     monkeypatch.delitem(sys.modules, "lambdanets.cli.terminal", raising=False)

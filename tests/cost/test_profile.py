@@ -70,6 +70,20 @@ def test_a_layer_alone_is_named():
     costs = {cost.name: cost for cost in parts}
     assert costs["LambdaLayer2d"].flops == whole.flops > 0
     assert 0 < costs["LambdaLayer2d"].seconds <= whole.seconds
+    assert sum(costs["LambdaLayer2d"].plans.values()) == 1
+
+
+def test_a_layer_alone_keeps_what_it_keeps_in_a_network():
+    """Nobody listens to its parts, which would be computed another way."""
+    layer, x = LambdaLayer2d(16), torch.randn(2, 16, 9, 9)
+    alone, inside = (profile(module, x, rounds=1)[-1].activation_bytes for module in (layer, nn.Sequential(layer)))
+    assert alone == inside > 0
+
+
+def test_what_would_be_kept_is_known_without_memory():
+    model, x = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3), nn.ReLU()), torch.randn(11, 5)
+    real, meta = (profile(model.to(device), x.to(device), rounds=1)[-1].activation_bytes for device in ("cpu", "meta"))
+    assert real == meta == 4 * 11 * (7 + 3)
 
 
 def test_what_cannot_be_profiled_says_why():

@@ -295,6 +295,10 @@ def test_mistakes_are_named(tmp_path):
         (Network(), {"path": tmp_path / "no" / "network.pt2"}, "must be a file in a folder that can be written to"),
         (Network(), {"path": path}, "size must be given for Network"),
         (Network(), {"path": path, "size": 0}, "size=0"),
+        (Network(), {"path": path, "size": 32.5}, "size=32.5"),
+        (Network(), {"path": path, "size": "32"}, "size='32'"),
+        (Network(), {"path": path, "size": (1, 2, 3)}, r"one integer or 2 of them, got size=\(1, 2, 3\)"),
+        (Network(), {"path": path, "size": 5, "in_chans": 0}, "in_chans=0"),
         (Network().bfloat16(), {"path": path, "size": 5}, "float32, got torch.bfloat16"),
         (tiny, {"path": path, "size": 9}, "larger than its global"),
         (Pair(), {"path": path, "size": 5}, "must answer with one tensor, got tuple"),
@@ -302,6 +306,19 @@ def test_mistakes_are_named(tmp_path):
     ]:
         with pytest.raises(ValueError, match=message):
             export(model, **arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.unchecked
+def test_what_onnx_lacks_is_one_line(tmp_path):
+    pytest.importorskip("onnxruntime")
+
+    class Running(nn.Module):
+        def forward(self, x):
+            return x.cummax(2).values
+
+    with pytest.raises(ExportError, match=r"no ONNX for this network, pt2 may do: .*cummax[^\n]*$"):
+        export(Running(), tmp_path / "n.onnx", size=5)
     assert list(tmp_path.iterdir()) == []
 
 

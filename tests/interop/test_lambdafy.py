@@ -86,8 +86,26 @@ def test_frozen_norms_and_a_single_stage():
     assert isinstance(model.layer4[1].conv1, LambdaLayer2d)
     assert not isinstance(model.layer3[1].conv1, LambdaLayer2d)
     assert not model.layer4[1].bn2.weight.any()
+    assert model.layer4[1].bn2.weight.requires_grad  # or the block would stay closed
     with pytest.raises(ValueError, match="image_size=-3"):
         lambdafy(model, 1, image_size=-3)
+
+
+def test_new_layers_of_a_frozen_network_learn():
+    model = lambdafy(torchvision.models.resnet18().requires_grad_(False), 4, image_size=64, show=None)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    for _ in range(2):  # first the gamma opens the block
+        model(torch.randn(2, 3, 64, 64)).square().mean().backward()
+        torch.optim.SGD(trained, lr=0.1).step()
+    gradients = [p.grad for layer in model.modules() if isinstance(layer, LambdaLayer2d) for p in layer.parameters()]
+    assert gradients
+    assert all(gradient.any() for gradient in gradients)
+    assert model.conv1.weight.grad is None
+
+
+def test_compiled_networks_come_too_late():
+    with pytest.raises(ValueError, match=r"behind torch\.compile"):
+        lambdafy(torch.compile(torchvision.models.resnet18()))
 
 
 def test_norms_of_groups_begin_at_zero_too():

@@ -77,6 +77,21 @@ def test_saving_again_replaces_the_network_and_leaves_the_rest(tmp_path):
     assert {p.name for p in tmp_path.iterdir()} == {"config.json", "model.safetensors", "README.md", "notes.txt"}
 
 
+def test_a_folder_may_be_on_a_disk_of_its_own(tmp_path, monkeypatch):
+    """Files can be renamed inside it, not into it."""
+    replace, folder = os.replace, tmp_path / "net"
+    folder.mkdir()
+
+    def on_one_disk(source, target):
+        if folder in Path(source).parents and folder in Path(target).parents:
+            return replace(source, target)
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr("os.replace", on_one_disk)
+    small().save_pretrained(folder)
+    assert {path.name for path in folder.iterdir()} == {"config.json", "model.safetensors", "README.md"}
+
+
 def test_a_failure_while_saving_leaves_the_old_network(tmp_path, monkeypatch):
     folder = tmp_path / "net"
     small().save_pretrained(folder)

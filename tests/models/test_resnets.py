@@ -304,6 +304,9 @@ def test_options_belong_to_the_layers_that_have_them():
         ({"layer_options": {"k": 8}}, "fields of their own say k"),
         ({"layer": "axial", "layer_options": {"size": 8}}, "axial has no size"),
         ({"middle": convolution, "k": 8}, "lambda layers take k=8, but middle makes the layers"),
+        ({"middle": convolution, "layer": "axial"}, "middle makes a layer from its place"),
+        ({"middle": convolution, "layer_options": {"dilation": 2}}, "middle makes a layer from its place"),
+        ({"layer": "squeeze+convolution"}, "a convolution can only come first, got layer='squeeze"),
     ):
         with pytest.raises(ValueError, match=complaint):
             create_model("lambda_resnet14_small", **changes)

@@ -49,6 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:  # whoever read our output has seen enough
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left goes nowhere, without an error
-        sys.exit(141)
+        if isinstance(error, BrokenPipeError):  # whoever read our output has seen enough
+            sys.exit(141)
+        print(f"{options.prog}: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -56,7 +56,9 @@ def run(options: argparse.Namespace) -> None:
         raise UserError(str(error)) from error
     whole = costs[-1]
     title = f"{options.model}, {options.batch} images of {height} x {width}, {torch.get_num_threads()} threads"
-    shown = table(title, "stage", "parameters, M", "FLOPs, G", "kept for backward, MB", "forward, ms", "%", "plans")
+    shown = table(
+        title, "stage", "parameters, M", "FLOPs of all, G", "kept for backward, MB", "forward, ms", "%", "plans"
+    )
     shown.columns[0].justify = shown.columns[-1].justify = "left"
     for cost in costs:
         plans = ", ".join(f"{plan} x {n}" for plan, n in cost.plans.items())

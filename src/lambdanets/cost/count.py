@@ -59,10 +59,8 @@ def multiply_adds_in(model: nn.Module, x: Tensor) -> dict[nn.Module, int]:
     """Of every module that is called when the model sees `x`, without its children."""
     work: dict[nn.Module, int] = {}
     handles = []
-    inside: set[nn.Module] = set()
+    inside = parts_of_layers(model)
     for module in model.modules():
-        if isinstance(module, LambdaLayer):
-            inside.update(set(module.modules()) - {module})
 
         def watch(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
             given = first_of(inputs, named)
@@ -77,6 +75,12 @@ def multiply_adds_in(model: nn.Module, x: Tensor) -> dict[nn.Module, int]:
     with for_a_while(handles), torch.no_grad():
         model(x)
     return work
+
+
+def parts_of_layers(model: nn.Module) -> set[nn.Module]:
+    """What is inside lambda layers, which may compute all of it without a call."""
+    layers = [module for module in model.modules() if isinstance(module, LambdaLayer)]
+    return {part for layer in layers for part in layer.modules() if part is not layer}
 
 
 def without_memory(model: nn.Module) -> nn.Module:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lambdanets.cost.count import count, totals
+from lambdanets.cost.count import count, parts_of_layers, totals
 from lambdanets.cost.stages import by_stage, stage_of
 from lambdanets.nn import LambdaMixer
 from lambdanets.nn.lambda_layers import LambdaLayer
@@ -57,7 +57,7 @@ def profile(model: nn.Module, x: Tensor, *, rounds: int = 5) -> list[StageCost]:
         for name, seconds in seconds_of(model, stages, x, rounds).items():
             costs[name].seconds = seconds
         for name, plans in plans_of(model, x).items():
-            costs[name].plans = dict(plans)
+            costs.setdefault(name, StageCost(name)).plans = dict(plans)
         model.train()
         try:
             with torch.inference_mode(False):
@@ -92,9 +92,10 @@ def entrances(model: nn.Module, x: Tensor) -> dict[nn.Module, str]:
             found[module] = stage
         inside.append(stage)
 
+    unheard = parts_of_layers(model)
     for name, module in model.named_modules():
         stage = stage_of(name)
-        if name not in ("", "stages"):
+        if name not in ("", "stages") and module not in unheard:
             handles.append(module.register_forward_pre_hook(lambda module, _, stage=stage: before(module, stage)))
             handles.append(module.register_forward_hook(lambda *_, stage=stage: inside.remove(stage)))
     with for_a_while(handles), torch.no_grad():
@@ -151,12 +152,12 @@ def kept_by(model: nn.Module, stages: Mapping[nn.Module, str], x: Tensor) -> dic
     kept: Counter[str] = Counter({TOTAL: 0})
     inside: list[str] = []
     x = x.clone() if x.is_inference() else x
-    seen: dict[int, Any] = {t.untyped_storage().data_ptr(): t for t in (x, *model.parameters(), *model.buffers())}
+    seen: dict[int, Any] = {memory_of(t): t for t in (x, *model.parameters(), *model.buffers())}
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in seen:
-            seen[storage.data_ptr()] = tensor  # alive, so that nobody else gets its address
+        if memory_of(tensor) not in seen:
+            seen[memory_of(tensor)] = tensor  # alive, so that nobody else gets its address
             for name in {TOTAL, *(inside or [ITSELF])}:  # a checkpointed stage is entered after its input was kept
                 kept[name] += storage.nbytes()
         return tensor
@@ -165,6 +166,12 @@ def kept_by(model: nn.Module, stages: Mapping[nn.Module, str], x: Tensor) -> dic
     with torch.enable_grad(), frozen_statistics(model), telling(stages, inside.append, inside.remove), hooks:
         model(x)
     return kept
+
+
+def memory_of(tensor: Tensor) -> int:
+    """Equal for tensors that share their memory, also on the meta device, where all of it is at address 0."""
+    address: int = tensor.untyped_storage()._cdata
+    return address
 
 
 def plans_of(model: nn.Module, x: Tensor) -> dict[str, Counter[str]]:
@@ -180,7 +187,7 @@ def plans_of(model: nn.Module, x: Tensor) -> dict[str, Counter[str]]:
                 given = first_of(inputs, named)
                 size = given.shape[1:2] if isinstance(layer, LambdaMixer) else given.shape[2:]
                 chosen = layer.explain(tuple(size), b=given.shape[0], patience=0.0).chosen
-                for where in {stage or TOTAL, TOTAL}:
+                for where in (stage, TOTAL):
                     taken.setdefault(where, Counter())[chosen] += 1
 
             handles.append(module.register_forward_pre_hook(look, with_kwargs=True))

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from lambdanets.files import atomic_path, can_be_written
+from lambdanets.nn.arguments import per_axis, positive
 from lambdanets.nn.modes import evaluating
 
 TRACED_BATCH = 2  # torch would take a size of 1 for one that never changes
@@ -118,10 +119,9 @@ def read_shape(model: nn.Module, size: int | tuple[int, int] | None, in_chans: i
     size = getattr(config, "image_size", None) if size is None else size
     if size is None:
         raise ValueError(f"size must be given for {type(model).__name__}, which has no config.image_size")
-    i, j = (size, size) if isinstance(size, int) else size
+    i, j = per_axis("export", 2, size=size)
     c = getattr(config, "in_chans", 3) if in_chans is None else in_chans
-    if min(c, i, j) < 1:
-        raise ValueError(f"size and in_chans must be positive, got size={size}, in_chans={c}")
+    positive("export", in_chans=c)
     return c, i, j
 
 
@@ -189,17 +189,21 @@ def write_onnx(program: ExportedProgram, path: Path) -> Written:
         raise ExportError(f"{weights / 2**30:.1f} GB of weights do not fit into a single ONNX file")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of torch, about itself
-        torch.onnx.export(
-            program,
-            (),
-            path,
-            dynamo=True,
-            verbose=False,
-            external_data=False,
-            dynamic_shapes=({0: "b"},),
-            input_names=["images"],
-            output_names=["output"],
-        )
+        try:
+            torch.onnx.export(
+                program,
+                (),
+                path,
+                dynamo=True,
+                verbose=False,
+                external_data=False,
+                dynamic_shapes=({0: "b"},),
+                input_names=["images"],
+                output_names=["output"],
+            )
+        except torch.onnx.errors.OnnxExporterError as error:
+            cause = str(error.__cause__ or error).partition("\n")[0]  # behind it torch's advice, and the whole graph
+            raise ExportError(f"torch has no ONNX for this network, pt2 may do: {cause}") from error
     model = onnx.load(path)
     nodes = list(onnx_nodes(model))
     foreign = {f"{node.domain}.{node.op_type}" for node in nodes if node.domain}

@@ -75,6 +75,8 @@ def lambdafy(
 
 def config_of(model: nn.Module, stages: str | int | Collection[int], **options: Any) -> ResNetConfig:
     """The model as one of ours, as far as the places of its lambda layers go."""
+    if hasattr(model, "_orig_mod"):
+        raise ValueError("lambdafy changes networks before they are compiled, got one behind torch.compile")
     if not all(isinstance(getattr(model, stage, None), nn.Sequential) for stage in STAGES):
         raise ValueError(
             f"lambdafy knows the ResNets of torchvision and timm, with the stages {', '.join(STAGES)}, "
@@ -125,7 +127,8 @@ def begin_as_shortcut(block: nn.Module) -> None:
         if isinstance(getattr(child, "running_var", None), Tensor) or isinstance(child, nn.GroupNorm | nn.LayerNorm)
     ]
     if norms and isinstance(norms[-1].weight, Tensor):
-        nn.init.zeros_(norms[-1].weight)
+        # A frozen zero would keep the block closed: its layer, which starts at random, could never learn.
+        norms[-1].weight = nn.Parameter(torch.zeros_like(norms[-1].weight))
 
 
 def refuse_unlike(name: str, convolution: nn.Conv2d) -> None:

@@ -77,7 +77,11 @@ def read_checkpoint(config_file: Path, weights_file: Path) -> Network:
         tensors |= {alias: tensors[name] for alias, name in aliases(model).items()}
         model.load_state_dict(tensors, assign=True)
     except (SafetensorError, KeyError, RuntimeError) as error:
-        raise CheckpointError(f"{weights_file} does not hold what {config_file.name} describes: {error}") from error
+        first, *others = [line.strip() for line in str(error).splitlines() if not line.startswith("Error(s)")]
+        more = f", and {len(others)} more" if others else ""
+        raise CheckpointError(
+            f"{weights_file} does not hold what {config_file.name} describes: {first}{more}"
+        ) from error
     return model.eval()
 
 

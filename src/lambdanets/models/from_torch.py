@@ -40,8 +40,9 @@ IN_DECODERS = {**SHARED, "multihead_attn": "cross.layer", "norm2": "cross.norm",
 def from_torch(theirs: nn.Module, *, causal: bool = False) -> nn.Module:
     """A copy of a Transformer, of its encoder or decoder, or of one of their layers.
 
-    Outputs are the same in evaluation; what ours cannot do the same is refused. In training torch's attention drops weights of its maps too, which ours has no
-    place for; a warning says so if `theirs` is in training and has such dropout. All other dropout comes along.
+    Outputs are the same in evaluation; what ours cannot do the same is refused. In training torch's attention drops
+    weights of its maps too, which ours has no place for; a warning says so if `theirs` is in training and has such
+    dropout. All other dropout comes along.
 
     Args:
         theirs: becomes an `EncoderDecoder`, a `Transformer` or `TransformerDecoder`, an `EncoderBlock` or

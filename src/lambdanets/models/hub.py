@@ -48,7 +48,7 @@ class Parcel(
 
 
 def save(model: Network, folder: Path, *, push_to_hub: bool = False, **options: Any) -> str | None:
-    """Into a folder beside it first: the mixin begins by removing what an older network needs.
+    """Into a temporary folder first: the mixin begins by removing what an older network needs.
 
     What ends this early leaves the older network, unless it comes between the two renames: loading then says that the
     weights belong to another network. What is uploaded is saved before, whatever becomes of the upload.
@@ -59,7 +59,8 @@ def save(model: Network, folder: Path, *, push_to_hub: bool = False, **options: 
         raise CheckpointError(f"{folder} is a file, not a folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
     local = {name: value for name, value in options.items() if name == CARD}
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name:
+    beside = folder if folder.exists() else folder.parent  # an older one may have a disk of its own
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=beside) as name:
         new = Path(name) / folder.name
         Parcel(model).save_pretrained(new, **local)
         folder.mkdir(exist_ok=True)

@@ -139,6 +139,8 @@ def refuse_idle(name: str, config: ResNetConfig, changes: Mapping[str, Any], mid
     told = ", ".join(f"{field}={value!r}" for field, value in asked.items())
     if asked and middle is not None:
         raise ValueError(f"{name}: lambda layers take {told}, but middle makes the layers here")
+    if middle is not None and (not callable(middle) or changes.keys() & {"layer", "layer_options"}):
+        raise ValueError(f"{name}: middle makes a layer from its place, and no `layer` does beside it, got {middle!r}")
     if config.is_convolutional and "placement" not in changes and (asked or middle is not None):
         raise ValueError(
             f"{name} has convolutions only, which do not take {told or 'the place of a middle'}; "
