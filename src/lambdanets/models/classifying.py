@@ -67,3 +67,8 @@ class Classifying(nn.Module):
         """The network without memory: what it would have, not what it holds."""
         with torch.device("meta"):
             return cls(config, **options)  # type: ignore[call-arg]  # as a subclass has it
+
+
+def sized(model: nn.Module) -> list[Any]:
+    """The parts whose parameters depend on the size of maps."""
+    return [m for m in model.modules() if hasattr(m, "resize") and getattr(m, "size", None) is not None]

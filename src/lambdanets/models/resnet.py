@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from lambdanets.fields import fit_fields, with_tuples
 from lambdanets.models.again import run_again
 from lambdanets.models.blocks import EXPANSION, Bottleneck, Setup, make_stem
-from lambdanets.models.classifying import Classifying
+from lambdanets.models.classifying import Classifying, sized
 from lambdanets.models.middle import Lambda, Middle, Named, Place, check_options, convolution
 from lambdanets.models.pretrained import Pretrained
 from lambdanets.nn import LambdaLayer2d
-from lambdanets.nn.arguments import positive
+from lambdanets.nn.arguments import positive, rate
 from lambdanets.nn.lambda_layers import Terms
 
 # Fields of a network that say what its lambda layers are like.
@@ -67,9 +67,7 @@ class ResNetConfig:
         positive("ResNetConfig", width=self.width, se_ratio=self.se_ratio)
         if self.setup == "350" and self.width % 2:
             raise ValueError(f'the stem of setup "350" halves its width, got width={self.width}')
-        for name in ("drop_path", "dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 0 and below 1, got {name}={getattr(self, name)}")
+        rate("ResNetConfig", drop_path=self.drop_path, dropout=self.dropout)
         if self.se and self.se_ratio > EXPANSION * self.width:
             raise ValueError(f"se_ratio leaves no channels, got se_ratio={self.se_ratio}")
         if self.num_classes < 0:
@@ -234,8 +232,3 @@ def make_middle(config: ResNetConfig) -> Middle:
     check_options("lambda", LambdaLayer2d, config.layer_options)
     own = {"k": config.k, "h": config.h, "u": config.u, "scope": config.lambda_scope, "terms": config.terms}
     return Lambda(share=config.share_tables, **{**own, **config.layer_options})
-
-
-def sized(model: nn.Module) -> list[Any]:
-    """The parts whose parameters depend on the size of maps."""
-    return [m for m in model.modules() if hasattr(m, "resize") and getattr(m, "size", None) is not None]

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from lambdanets.models.again import run_again
 from lambdanets.models.blocks import DropPath
 from lambdanets.models.mixers import Mixer, make_mixer
-from lambdanets.nn.arguments import keywords, known_options, one_of, positive
+from lambdanets.nn.arguments import keywords, known_options, one_of, positive, rate
 from lambdanets.nn.projections import Dense
 from lambdanets.nn.registry import Face, layer_class, list_layers
 
@@ -120,9 +120,7 @@ class Block(nn.Module):
         hidden = 4 * d if hidden is None else hidden
         positive(owner, d=d, hidden=hidden)
         one_of(owner, activation=(activation, get_args(Activation)))
-        for name, rate in {"dropout": dropout, "drop_path": drop_path}.items():
-            if not 0 <= rate < 1:
-                raise ValueError(f"{owner}: {name} must be at least 0 and below 1, got {name}={rate}")
+        rate(owner, dropout=dropout, drop_path=drop_path)
         feed = FeedForward(d, hidden, activation=activation, dropout=dropout, bias=bias)
         for name, layer in {**mixers, "feed": feed}.items():
             residual = Residual(

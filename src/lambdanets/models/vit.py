@@ -10,19 +10,18 @@ Mixers that know no places, and all that stand on tokens, have learned positions
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from lambdanets.fields import fit_fields, with_tuples
-from lambdanets.models.classifying import Classifying
+from lambdanets.models.classifying import Classifying, sized
 from lambdanets.models.mixers import Mixer
 from lambdanets.models.patches import ClassToken, GridPositions, PatchStem, make_patches, make_positions
 from lambdanets.models.pretrained import Pretrained
-from lambdanets.models.resnet import sized
 from lambdanets.models.transformer import Transformer
-from lambdanets.nn.arguments import one_of, positive
+from lambdanets.nn.arguments import positive, rate
 from lambdanets.nn.registry import Face, knows_places, list_layers
 
 Pool = Literal["class", "mean"]
@@ -54,15 +53,11 @@ class ViTConfig:
         object.__setattr__(self, "mixer_options", with_tuples(self.mixer_options))
         positive(owner, d=self.d, depth=self.depth, h=self.h, patch=self.patch, ratio=self.ratio)
         positive(owner, image_size=self.image_size, in_chans=self.in_chans)
-        one_of(owner, stem=(self.stem, get_args(PatchStem)), pool=(self.pool, get_args(Pool)))
-        one_of(owner, positions=(self.positions, (None, *get_args(GridPositions))))
         if self.image_size % self.patch:
             raise ValueError(
                 f"{owner}: image_size must be a multiple of patch, got image_size={self.image_size}, patch={self.patch}"
             )
-        for name in ("drop_path", "dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{owner}: {name} must be at least 0 and below 1, got {name}={getattr(self, name)}")
+        rate(owner, drop_path=self.drop_path, dropout=self.dropout)
         if self.num_classes < 0:
             raise ValueError(f"{owner}: num_classes must be at least 0, got num_classes={self.num_classes}")
         if self.positions == "sinusoidal" and self.d % 2:

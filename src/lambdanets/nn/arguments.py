@@ -13,6 +13,13 @@ def positive(owner: str, **arguments: int) -> None:
             raise ValueError(f"{owner}: {name} must be a positive integer, got {name}={value!r}")
 
 
+def rate(owner: str, **arguments: float) -> None:
+    """Every argument is a share of what is dropped, of which something stays."""
+    for name, value in arguments.items():
+        if not 0 <= value < 1:
+            raise ValueError(f"{owner}: {name} must be at least 0 and below 1, got {name}={value}")
+
+
 def one_of(owner: str, **arguments: tuple[object, Sequence[object]]) -> None:
     """Every argument is one of its choices, in type too: `1` is not `True`."""
     for name, (value, choices) in arguments.items():
