@@ -136,6 +136,17 @@ def test_no_place_for_output_is_one_line():
     assert (done.returncode, done.stderr) == (1, "lambdanets info: [Errno 28] No space left on device\n")
 
 
+def test_a_file_that_cannot_be_read_is_one_line(capsys, monkeypatch):
+    def fail(options):
+        raise PermissionError(13, "Permission denied", "weights")
+
+    monkeypatch.setattr("lambdanets.cli.info.run", fail)
+    with pytest.raises(SystemExit) as ended:
+        main(["info"])
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "lambdanets info: [Errno 13] Permission denied: 'weights'\n"
+
+
 def test_a_missing_package_is_one_sentence(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "rich.progress", None)
     monkeypatch.delitem(sys.modules, "lambdanets.cli.terminal", raising=False)

@@ -50,8 +50,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left goes nowhere, without an error
+        give_up_output()
         if isinstance(error, BrokenPipeError):  # whoever read our output has seen enough
             sys.exit(141)
         print(f"{options.prog}: {error}", file=sys.stderr)
         sys.exit(1)
+
+
+def give_up_output() -> None:
+    """If it cannot be written: what is left of it goes nowhere, or Python would try again when it ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
