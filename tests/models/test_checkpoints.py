@@ -343,6 +343,7 @@ class Hub:
         pass
 
     def create_repo(self, repo_id, **_):
+        self.uploads.append(repo_id)
         return SimpleNamespace(repo_id=repo_id)
 
     def upload_folder(self, *, repo_id, folder_path, **_):
@@ -354,7 +355,7 @@ def test_what_is_uploaded_is_what_is_saved(monkeypatch):
     monkeypatch.setattr("huggingface_hub.hub_mixin.HfApi", Hub)
     monkeypatch.setattr(Hub, "uploads", [])
     assert small().push_to_hub("me/net", private=True) == "address"
-    assert Hub.uploads == [("me/net", {"config.json", "model.safetensors", "README.md"})]
+    assert Hub.uploads == ["me/net", ("me/net", {"config.json", "model.safetensors", "README.md"})]
 
 
 def test_a_middle_of_its_own_is_not_saved(tmp_path):

@@ -16,6 +16,7 @@ from lambdanets.models.checkpoint import (
     CheckpointError,
     read_checkpoint,
     read_description,
+    refuse_changed,
     write_checkpoint,
 )
 from lambdanets.models.registry import Network
@@ -70,10 +71,16 @@ def save(model: Network, folder: Path, *, push_to_hub: bool = False, **options: 
     if not push_to_hub:
         return None
     try:
-        address: str = Parcel(model).push_to_hub(**{"repo_id": folder.name, **options})
+        return push(model, **{"repo_id": folder.name, **options})
     except Exception as error:
         error.add_note(f"{folder} is saved; the upload failed")
         raise
+
+
+def push(model: Network, repo_id: str, **options: Any) -> str:
+    refuse_unknown("push_to_hub", options, PUSH_OPTIONS)
+    refuse_changed(model)  # also when it is written, but then there is a repository for it
+    address: str = Parcel(model).push_to_hub(repo_id=repo_id, **options)
     return address
 
 

@@ -23,7 +23,7 @@ class Pretrained:
 
     def push_to_hub(self, repo_id: str, **options: Any) -> str:
         """Upload to a repository of the Hub; its address is returned."""
-        address: str = hub().Parcel(self).push_to_hub(repo_id, **options)
+        address: str = hub().push(self, repo_id, **options)
         return address
 
     @classmethod
