@@ -77,10 +77,10 @@ def read_checkpoint(config_file: Path, weights_file: Path) -> Network:
         tensors |= {alias: tensors[name] for alias, name in aliases(model).items()}
         model.load_state_dict(tensors, assign=True)
     except (SafetensorError, KeyError, RuntimeError) as error:
-        first, *others = [line.strip() for line in str(error).splitlines() if not line.startswith("Error(s)")]
-        more = f", and {len(others)} more" if others else ""
+        told = [line.strip() for line in str(error).splitlines() if not line.startswith("Error(s)")]
+        more = f", and {len(told) - 1} more" if len(told) > 1 else ""
         raise CheckpointError(
-            f"{weights_file} does not hold what {config_file.name} describes: {first}{more}"
+            f"{weights_file} does not hold what {config_file.name} describes: {''.join(told[:1])}{more}"
         ) from error
     return model.eval()
 
