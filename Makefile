@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Shapes written in signatures are checked while tests run.
 CHECKED := --jaxtyping-packages=lambdanets,beartype.beartype
 
-.PHONY: demo test sweep sanitise endure bench lint docs format env clean
+.PHONY: demo test test-matrix sweep sanitise endure bench lint docs format env clean
 
 demo: env
 	$(BIN)/lambdanets train digits
@@ -14,6 +14,11 @@ demo: env
 test: env
 	$(BIN)/pytest -q -n 2 -m "not unchecked" $(CHECKED)
 	$(BIN)/pytest -q -n 2 -m unchecked tests
+	$(BIN)/python tools/test_matrix.py --quick
+
+# Minutes: the kernel, ops and nn tests with every instruction set of this machine, without kernels, and on one core.
+test-matrix: env
+	$(BIN)/python tools/test_matrix.py
 
 # Hours instead of minutes: new random cases every time, many more of them, complete Jacobians, every network exported.
 sweep: env

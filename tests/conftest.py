@@ -1,4 +1,4 @@
-"""Tests run with one thread per process; randomness is fixed, `make sweep` explores."""
+"""Tests run with one thread per process, on any machine; randomness is fixed, `make sweep` explores."""
 
 import pytest
 import torch
@@ -12,7 +12,11 @@ settings.register_profile("sweep", print_blob=True, **COMMON)
 settings.load_profile("sweep" if SWEEP else "fixed")
 
 
+torch.set_num_threads(1)  # for fixtures of modules, which are made before a test begins
+
+
 @pytest.fixture(autouse=True)
 def _reproducible():
-    torch.set_num_threads(1)
     torch.manual_seed(0)
+    yield
+    torch.set_num_threads(1)

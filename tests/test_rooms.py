@@ -8,7 +8,7 @@ from pathlib import Path
 import lambdanets
 
 ROOT = Path(lambdanets.__file__).parent
-EVERYBODYS = {"fields", "files", "timing"}
+EVERYBODYS = {"compat", "fields", "files", "optional", "timing"}
 MAY_IMPORT = {
     "kernels": set(),
     "ops": {"kernels"},

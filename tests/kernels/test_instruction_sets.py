@@ -1,6 +1,6 @@
 """Every form of the kernels that this machine runs gives the outputs and gradients of the query first plan.
 
-In both ways: query by query, and through Fourier transforms, which exist for some grids only.
+By both algorithms: direct, and Fourier transforms, which exist for some grids only.
 """
 
 import pytest
@@ -8,8 +8,7 @@ import torch
 
 from compare import TOLERANCE, assert_close
 from lambdanets.kernels import instruction_set, unavailable
-from lambdanets.kernels.library import is_spectral, use_instruction_set, use_way
-from lambdanets.kernels.operators.definitions import describe
+from lambdanets.kernels.library import AUTO, FFT, use_instruction_set
 from lambdanets.ops import Grid, position_term
 from lambdanets.ops.plans.native import native_terms
 
@@ -30,7 +29,7 @@ GRIDS = {
     "all at once": Grid((11, 7), (5, 13), (7, 9), (3, 2), (2, 3), causal=True),
 }
 # Lengths with every radix of the transforms in every place, rows longer than a vector, windows larger than the map.
-SPECTRAL_GRIDS = {
+FFT_GRIDS = {
     **{name: GRIDS[name] for name in ("1-d", "1-d of several blocks", "2-d", "global", "cross", "one position")},
     "8 and 2": Grid.of((29, 13), scope=(7, 7)),
     "5": Grid.of((21, 23), scope=(9, 5)),
@@ -74,22 +73,6 @@ def _as_before():
     use_instruction_set(before)
 
 
-@pytest.fixture
-def spectral(monkeypatch):
-    """Every call takes the transforms, or fails."""
-
-    def described(*operands, **more):
-        problem = describe(*operands, **more)
-        assert is_spectral(problem, operands[0].dtype, backward=False)
-        assert is_spectral(problem, operands[0].dtype, backward=True)
-        return problem
-
-    monkeypatch.setattr("lambdanets.kernels.operators.position.describe", described)
-    before = use_way("spectral")
-    yield
-    use_way(before)
-
-
 def operands(grid, dtype, b, h, k, v, u):
     """q, values, table, content lambdas and the output's gradient."""
     shapes = [(b, grid.n, h, k), (b, grid.m, v, u), (grid.rows, k, u), (b, k, v), (b, grid.n, h, v)]
@@ -109,7 +92,7 @@ def of_form(form, results):
     return {f"{name}, {form}": tensor for name, tensor in results.items()}
 
 
-def check(grid, tensors, dtype):
+def check(grid, tensors, dtype, algorithm=AUTO):
     """The position term alone, and together with a content term."""
     *inputs, cotangent = tensors
     exact = [t.double().contiguous() for t in tensors]
@@ -119,7 +102,7 @@ def check(grid, tensors, dtype):
         return y if content is None else y + torch.einsum("bnhk,bkv->bnhv", q, content)
 
     def fast(q, values, table, content=None):
-        return native_terms(q, values, table, content, grid)
+        return native_terms(q, values, table, content, grid, algorithm)
 
     for count in (3, 4):
         expected = with_gradients(slow, exact[:count], exact[-1])
@@ -138,10 +121,10 @@ def test_any_grid(grid, sizes, dtype):
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-@pytest.mark.parametrize("grid", SPECTRAL_GRIDS.values(), ids=SPECTRAL_GRIDS.keys())
-def test_any_grid_through_transforms(spectral, grid, sizes, dtype):
+@pytest.mark.parametrize("grid", FFT_GRIDS.values(), ids=FFT_GRIDS.keys())
+def test_any_grid_through_transforms(grid, sizes, dtype):
     torch.set_num_threads(2)
-    check(grid, operands(grid, dtype, **sizes), dtype)
+    check(grid, operands(grid, dtype, **sizes), dtype, FFT)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
@@ -159,10 +142,10 @@ def test_any_layout(sizes, which, layout, dtype):
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("sizes", SIZES[1::2], ids=str)
-def test_any_layout_through_transforms(spectral, sizes, layout, dtype):
+def test_any_layout_through_transforms(sizes, layout, dtype):
     grid = GRIDS["cross"]
     q, values, table, content, cotangent = operands(grid, dtype, **sizes)
-    check(grid, [layout(q), layout(values), table, content, layout(cotangent)], dtype)
+    check(grid, [layout(q), layout(values), table, content, layout(cotangent)], dtype, FFT)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)

@@ -4,16 +4,14 @@ import copy
 import io
 import math
 import os
-import pkgutil
 import shutil
 from dataclasses import replace
-from importlib import import_module
 
 import pytest
 import torch
 
-import families
 from compare import SWEEP, TOLERANCE, assert_close, error, layer_with_gradients, randomise, with_gradients
+from families import CASES
 from lambdanets.nn.attention.axial import Axial2d
 from lambdanets.nn.attention.local import Local
 from lambdanets.nn.attention.relation import Relation2d
@@ -23,11 +21,6 @@ from lambdanets.nn.registry import LAYERS
 
 COMPILER = any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++")))
 
-CASES = [
-    case
-    for module in sorted(found.name for found in pkgutil.iter_modules(families.__path__))
-    for case in getattr(import_module(f"families.{module}"), "CASES", [])
-]
 every_case = pytest.mark.parametrize("case", CASES, ids=map(str, CASES))
 # Tracing takes seconds, so `make test` traces each way through a layer once.
 TRACED = CASES if SWEEP else list({case.path: case for case in reversed(CASES)}.values())

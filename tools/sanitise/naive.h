@@ -88,6 +88,7 @@ static double *naive_normalised(const lambda_problem *p, const double *norm, int
 typedef struct {
     const double *keys, *values, *dlc, *before;      /* before: what dvalues holds already */
     double *lc, *by_u, *softmax, *dkeys, *dvalues;   /* zeros */
+    double *dkeys_magnitude;                         /* zeros: what is subtracted in dkeys, added up instead */
 } lambdas;
 
 static void naive_lambdas(const lambda_problem *p, const lambdas *t) {
@@ -99,26 +100,32 @@ static void naive_lambdas(const lambda_problem *p, const lambdas *t) {
                 const double *keys = t->keys + b * m * p->k * p->u + k * p->u + u;
                 const double *values = t->values + b * m * p->v * p->u + u, *dlc = t->dlc + (b * p->k + k) * p->v;
                 double *dkeys = t->dkeys + (keys - t->keys), *dvalues = t->dvalues + (values - t->values);
-                double peak = keys[0], sum = 0, product = 0;
+                double *magnitude = t->dkeys_magnitude + (keys - t->keys);
+                double peak = keys[0], sum = 0, product = 0, product_magnitude = 0;
                 for (int64_t i = 0; i < m; i++) peak = fmax(peak, keys[i * p->k * p->u]);
                 for (int64_t i = 0; i < m; i++) sum += exp(keys[i * p->k * p->u] - peak);
                 t->softmax[((b * 2 + 0) * p->u + u) * p->k + k] = peak;
                 t->softmax[((b * 2 + 1) * p->u + u) * p->k + k] = 1 / sum;
                 for (int64_t i = 0; i < m; i++) {
                     const double kbar = exp(keys[i * p->k * p->u] - peak) / sum;
-                    double d = 0;
+                    double d = 0, d_magnitude = 0;
                     for (int64_t v = 0; v < p->v; v++) {
                         t->by_u[((b * p->u + u) * p->k + k) * p->v + v] += kbar * values[(i * p->v + v) * p->u];
                         t->lc[(b * p->k + k) * p->v + v] += kbar * values[(i * p->v + v) * p->u];
                         dvalues[(i * p->v + v) * p->u] += kbar * dlc[v];
                         d += dlc[v] * values[(i * p->v + v) * p->u];
+                        d_magnitude += fabs(dlc[v] * values[(i * p->v + v) * p->u]);
                     }
                     dkeys[i * p->k * p->u] = d;
+                    magnitude[i * p->k * p->u] = d_magnitude;
                     product += kbar * d;
+                    product_magnitude += kbar * d_magnitude;
                 }
-                for (int64_t i = 0; i < m; i++)
-                    dkeys[i * p->k * p->u] =
-                        exp(keys[i * p->k * p->u] - peak) / sum * (dkeys[i * p->k * p->u] - product);
+                for (int64_t i = 0; i < m; i++) {
+                    const double kbar = exp(keys[i * p->k * p->u] - peak) / sum;
+                    dkeys[i * p->k * p->u] = kbar * (dkeys[i * p->k * p->u] - product);
+                    magnitude[i * p->k * p->u] = kbar * (magnitude[i * p->k * p->u] + product_magnitude);
+                }
             }
 }
 

@@ -44,10 +44,16 @@ static lambda_problem make_problem(void) {
     }
     const int64_t rows = p.scope[0] * p.scope[1], pasts[] = {rows, rows, rows / 2 + 1, rows / 2};
     p.past = pasts[between(0, 3)];
-    p.way = between(LAMBDA_QUICKER, LAMBDA_SPECTRAL);
-    if (p.way == LAMBDA_SPECTRAL && !one_in(8)) { /* mostly what can be transformed */
+    p.algorithm = between(LAMBDA_AUTO, LAMBDA_FFT);
+    if (p.algorithm == LAMBDA_FFT && !one_in(8)) { /* mostly what can be transformed */
         for (int a = 0; a < 2; a++) p.stride[a] = p.dilation[a] = 1;
         p.past = rows;
+    }
+    if (one_in(24)) { /* lines whose windows are all of them, which are transformed unless somebody objects */
+        const int64_t n = between(80, 140);
+        p = (lambda_problem){.b = between(1, 4), .h = between(3, 5), .k = between(1, 9), .v = between(1, 20), .u = between(1, 2),
+                             .queries = {1, n}, .context = {1, n}, .scope = {1, 2 * n - 1}, .stride = {1, 1},
+                             .dilation = {1, 1}, .past = 2 * n - 1};
     }
     return p;
 }
@@ -62,7 +68,8 @@ static void print_problem(const lambda_problem *p) {
     const char *names[] = {"queries", "context", "scope", "stride", "dilation"};
     const int64_t *axes[] = {p->queries, p->context, p->scope, p->stride, p->dilation};
     for (int i = 0; i < 5; i++) fprintf(stderr, " %s %lldx%lld", names[i], (long long)axes[i][0], (long long)axes[i][1]);
-    fprintf(stderr, " past %lld, way %lld, strides of", (long long)p->past, (long long)p->way);
+    fprintf(stderr, " past %lld, algorithm %lld, strides of", (long long)p->past,
+            (long long)p->algorithm);
     print_strides("q", p->q);
     print_strides("dq", p->dq);
     print_strides("values", p->values);

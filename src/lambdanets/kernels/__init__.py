@@ -1,5 +1,5 @@
 """Native code behind plans: plain C, built when the package is installed, optional when it runs."""
 
-from lambdanets.kernels.library import instruction_set, is_transformed, unavailable
+from lambdanets.kernels.library import instruction_set, unavailable
 
-__all__ = ["instruction_set", "is_transformed", "unavailable"]
+__all__ = ["instruction_set", "unavailable"]

@@ -69,7 +69,9 @@ def build(library: Path = LIBRARY, extra: Sequence[str] = ()) -> Path:
         for isa, flags in family.items():
             for name, real in (("f32", "float"), ("f64", "double")):
                 define = [f"-Dreal={real}", f"-DNAME(x)=lambda_##x##_{name}_{isa}"]
-                for source in ("position", "spectral", "content", "norm"):
+                if real == "float":  # what it may compute in double
+                    define.append(f"-DWIDE(x)=lambda_##x##_f64_{isa}")
+                for source in ("position", "direct", "fft", "content", "norm"):
                     objects.append(f"{folder}/{source}_{isa}_{name}.o")
                     jobs.append([*common, *flags, *define, "-c", str(SOURCES / f"{source}.c"), "-o", objects[-1]])
         objects.append(f"{folder}/dispatch.o")

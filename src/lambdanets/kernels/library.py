@@ -19,9 +19,8 @@ SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
 SWITCH = "LAMBDANETS_NO_KERNELS"
 # Set to baseline, avx2 or avx512 to compute with less than the machine has.
 INSTRUCTIONS = "LAMBDANETS_INSTRUCTION_SET"
-# How the position term is computed, as in lambda.h: as seems quicker, query by query, or through Fourier transforms.
-WAYS = {"quicker": 0, "direct": 1, "spectral": 2}
-_way = WAYS["quicker"]
+# How the position term is computed, as in lambda.h: the faster one that is accurate, or one that is forced.
+AUTO, DIRECT, FFT = 0, 1, 2
 
 
 class Problem(ctypes.Structure):
@@ -32,7 +31,7 @@ class Problem(ctypes.Structure):
         *((name, ctypes.c_int64 * 2) for name in ("queries", "context", "scope", "stride", "dilation")),
         ("past", ctypes.c_int64),
         ("threads", ctypes.c_int64),
-        ("way", ctypes.c_int64),
+        ("algorithm", ctypes.c_int64),
         *((name, ctypes.c_int64 * 4) for name in ("q", "dq", "values", "dvalues", "y", "keys", "dkeys")),
         ("norm", ctypes.c_void_p),
     )
@@ -40,11 +39,11 @@ class Problem(ctypes.Structure):
 
 PROBLEM = [ctypes.POINTER(Problem)]
 # What every kernel takes before its tensors, and how many tensors. As in lambda.h, to which the number belongs.
-INTERFACE = 5
+INTERFACE = 6
 KERNELS: dict[str, tuple[list[type], int]] = {
     "forward": (PROBLEM, 5),
     "backward": (PROBLEM, 9),
-    "spectral": ([*PROBLEM, ctypes.c_int], 0),
+    "uses_fft": ([*PROBLEM, ctypes.c_int], 0),
     "content_forward": (PROBLEM, 5),
     "content_backward": (PROBLEM, 7),
     "norm_statistics": ([ctypes.c_int64] * 4, 3),
@@ -105,17 +104,6 @@ def unavailable() -> str | None:
     return REASON
 
 
-def is_transformed() -> bool:
-    """Inside `torch.func` or forward-mode differentiation, which pass the kernels by: tangents would be lost.
-
-    Or while TorchScript traces, which does not know lists of sizes that may be symbolic.
-    """
-    if torch.compiler.is_compiling():
-        return False
-    differentiated = torch._C._functorch.peek_interpreter_stack() is not None
-    return differentiated or torch.autograd.forward_ad._current_level >= 0 or torch._C._get_tracing_state() is not None
-
-
 def instruction_set() -> str:
     """What the kernels are compiled to on this machine."""
     return str(_library().lambda_instruction_set().decode())
@@ -126,23 +114,10 @@ def use_instruction_set(name: str) -> bool:
     return bool(_library().lambda_use_instruction_set(name.encode()))
 
 
-def way() -> int:
-    """The one of WAYS that calls ask for."""
-    return _way
-
-
-def use_way(name: str) -> str:
-    """Ask for another one, for tests and measurements; the one before is returned."""
-    global _way
-    before = next(known for known, number in WAYS.items() if number == _way)
-    _way = WAYS[name]
-    return before
-
-
-def is_spectral(problem: Problem, dtype: torch.dtype, *, backward: bool) -> bool:
-    """Will that problem be computed through Fourier transforms?"""
+def uses_fft(problem: Problem, dtype: torch.dtype, *, backward: bool) -> bool:
+    """Whether ordinary examples of a problem are computed through Fourier transforms."""
     _library()
-    return bool(FUNCTIONS["spectral", dtype](problem, backward))
+    return bool(FUNCTIONS["uses_fft", dtype](problem, backward))
 
 
 def threads() -> int:

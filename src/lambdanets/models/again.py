@@ -6,11 +6,17 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from lambdanets.compat import is_transformed
 from lambdanets.nn.norms import frozen_statistics
 
 
 def run_again(block: nn.Module, *inputs: Tensor | None) -> Any:
-    """`block(*inputs)`; its batch norms count a batch once, though they see it twice."""
+    """`block(*inputs)`; its batch norms count a batch once, though they see it twice.
+
+    The transforms of `torch.func` do not support checkpoints: under them the block runs once and keeps everything.
+    """
+    if is_transformed():
+        return block(*inputs)
 
     def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         return nullcontext(), frozen_statistics(block)

@@ -13,6 +13,13 @@ def positive(owner: str, **arguments: int) -> None:
             raise ValueError(f"{owner}: {name} must be a positive integer, got {name}={value!r}")
 
 
+def at_most(owner: str, most: int, **arguments: int) -> None:
+    """No argument is larger."""
+    for name, value in arguments.items():
+        if value > most:
+            raise ValueError(f"{owner}: {name} must be at most {most}, got {name}={value}")
+
+
 def rate(owner: str, **arguments: float) -> None:
     """Every argument is a share of what is dropped, of which something stays."""
     for name, value in arguments.items():

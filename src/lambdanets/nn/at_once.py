@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lambdanets.kernels import is_transformed, unavailable
+from lambdanets.compat import is_transformed
+from lambdanets.kernels import unavailable
 from lambdanets.kernels.operators import infer, layer
 from lambdanets.nn.norms import (
     as_scale_and_shift,
@@ -60,14 +61,15 @@ def layer_at_once(
     problem = Problem(
         b, n, n, h, k, v, u, grid, pairs=False, per_example=False, trains=trains, device=x.device, dtype=x.dtype
     )
-    if not isinstance(choose(problem, plan), Native):
+    chosen = choose(problem, plan)
+    if not isinstance(chosen, Native):
         return None
     norms = [norm for norm in joint.norms if norm is not None and type(norm) is not nn.Identity]
     y: Tensor
     if norms and reads_norms():
         known = [as_scale_and_shift(norm, x) for norm in norms]
         if len(known) == 2 and known[0] is not None and known[1] is not None:
-            table, window = window_of(grid, table)
+            table, window = window_of(grid, table, chosen.algorithm)
             scale, shift = (torch.cat(both) for both in zip(*known, strict=True))
             norm = torch.stack((torch.zeros_like(scale), scale, shift))
             y = infer(x, norm, table, position_bias, h, k, u, *window)
@@ -81,7 +83,7 @@ def layer_at_once(
         check_batch(x, None, owner)
         weight, bias = weight_and_bias(together)
         eps = together[0].eps
-    table, window = window_of(grid, table)
+    table, window = window_of(grid, table, chosen.algorithm)
     y, mean, var, *_ = layer(x, weight, bias, table, position_bias, h, k, u, eps, *window)
     if together:
         keep_statistics(together, mean, var, x.shape[0] * x.shape[1])

@@ -26,10 +26,10 @@ class PlanCost:
     def __str__(self) -> str:
         mark = "->" if self.chosen else "  "
         if self.reason is not None:
-            return f"{mark} {self.name:<12} cannot: {self.reason}"
+            return f"{mark} {self.name:<13} cannot: {self.reason}"
         assert self.predicted is not None
         measured = "not measured" if self.measured is None else f"measured {1e3 * self.measured:9.2f} ms"
-        return f"{mark} {self.name:<12} predicted {1e3 * self.predicted:9.2f} ms, {measured}"
+        return f"{mark} {self.name:<13} predicted {1e3 * self.predicted:9.2f} ms, {measured}"
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from lambdanets.nn.intermediates import LambdaIntermediates, gather_intermediate
 from lambdanets.nn.layout import every
 from lambdanets.nn.norms import Norm, frozen_statistics, make_norm, normalise
 from lambdanets.nn.projections import Joint, Part, Projection, can_be_joined, part, project_jointly
+from lambdanets.nn.saved_geometry import Geometry, SavesGeometry
 from lambdanets.nn.scene import Scene, read_scene
 from lambdanets.nn.tables import RelationTable, RelativeTable, make_table, shared_table
 from lambdanets.ops.content import content_term
@@ -29,6 +30,7 @@ from lambdanets.ops.geometry import Causal, Grid
 from lambdanets.ops.keys import KeyNorm
 from lambdanets.ops.masks import drop_unusable
 from lambdanets.ops.plans import PLANS
+from lambdanets.ops.plans.native import may_be_native
 from lambdanets.ops.position import position_bias_term, position_term
 from lambdanets.ops.precision import widen
 from lambdanets.ops.terms import lambda_terms
@@ -56,7 +58,7 @@ class _Projected(NamedTuple):
     dtype: torch.dtype  # of the projections, and so of the output
 
 
-class LambdaLayer(nn.Module, OnMaps):
+class LambdaLayer(SavesGeometry, OnMaps):
     """What all lambda layers share; use the subclass for your input, `LambdaLayer1d`, `2d`, `3d` or `LambdaMixer`.
 
     Args:
@@ -84,6 +86,7 @@ class LambdaLayer(nn.Module, OnMaps):
     """
 
     dims: ClassVar[int]
+    laid_out = ("query.weight", "key.weight", "value.weight")
     table: RelationTable | None
     position_bias: nn.Parameter | None
 
@@ -163,6 +166,9 @@ class LambdaLayer(nn.Module, OnMaps):
         if self.position_bias is not None:
             nn.init.zeros_(self.position_bias)
 
+    def saved_geometry(self) -> Geometry:
+        return {"h": self.h, "k": self.k, "u": self.u}
+
     def resize(self, size: Size) -> None:
         """Fit the table to maps of `size`; layers that share the table follow.
 
@@ -230,12 +236,14 @@ class LambdaLayer(nn.Module, OnMaps):
 
         Those predicted to take less than `patience` seconds are measured, best of 3.
 
-        >>> print(LambdaLayer2d(32, scope=7).explain(14, patience=0.0))  # doctest: +ELLIPSIS
-           convolution  predicted ... ms, not measured
-           fft          predicted ... ms, not measured
-           lambda_first predicted ... ms, not measured
-        -> native       predicted ... ms, not measured
-           query_first  predicted ... ms, not measured
+        >>> print(LambdaLayer3d(32, scope=3).explain(7, patience=0.0))  # doctest: +ELLIPSIS
+        -> convolution   predicted ... ms, not measured
+           fft           predicted ... ms, not measured
+           lambda_first  predicted ... ms, not measured
+           native        cannot: the kernels are for maps of one or two axes
+           native_direct cannot: the kernels are for maps of one or two axes
+           native_fft    cannot: the kernels are for maps of one or two axes
+           query_first   predicted ... ms, not measured
         """
         owner = type(self).__name__
         if not isinstance(self.table, RelativeTable):
@@ -327,14 +335,14 @@ class LambdaLayer(nn.Module, OnMaps):
             parts.append((self.key, None))
         if seen.asking is not seen.tokens or not can_be_joined(parts):
             return None
-        return project_jointly(seen.tokens, parts, fold=not reads_norms() or self.plan not in (None, "native"))
+        return project_jointly(seen.tokens, parts, fold=not reads_norms() or not may_be_native(self.plan))
 
     def _project(self, seen: _Seen, joint: Joint | None) -> _Projected:
         owner = type(self).__name__
         norms: list[nn.Module | None]
         if joint is not None:
             # Of the kernels, the plan that was asked for may want none: they have no second derivatives.
-            (q, values, *keys), norms = part(joint, owner, kernels=self.plan in (None, "native"))
+            (q, values, *keys), norms = part(joint, owner, kernels=may_be_native(self.plan))
         else:
             q, values, norms = self.query(seen.asking), self.value(seen.tokens), [self.query_norm, self.value_norm]
             keys = [] if self.key is None else [self.key(seen.tokens)]

@@ -12,7 +12,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from lambdanets.kernels import is_transformed, unavailable
+from lambdanets.compat import is_transformed
+from lambdanets.kernels import unavailable
 from lambdanets.kernels.operators import batch_norm
 from lambdanets.nn.listeners import has_listeners
 from lambdanets.ops.precision import is_autocast, widen
@@ -126,8 +127,8 @@ def is_plain(norm: nn.Module) -> bool:
 def check_batch(x: Float[Tensor, "b n c"], counted: Bool[Tensor, "#b n"] | None, owner: str) -> None:
     """One value has no variance; torch raises on it, and so does this, naming the layer."""
     values = x.shape[0] * x.shape[1]
-    if counted is not None and not torch.compiler.is_compiling() and x.device.type == "cpu":
-        # On other devices the count would wait for them.
+    if counted is not None and x.device.type == "cpu" and not torch.compiler.is_compiling() and not is_transformed():
+        # On other devices the count would wait for them, and vmap has no values to count.
         values = int(counted.expand(x.shape[:2]).sum())
     if values == 1:
         raise ValueError(

@@ -5,7 +5,7 @@ import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lambdanets.kernels import is_transformed
+from lambdanets.compat import is_transformed
 
 
 def product(convolution: nn.Conv2d, x: Float[Tensor, "*b d i j"]) -> Float[Tensor, "*b e s t"] | None:

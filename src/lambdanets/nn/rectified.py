@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lambdanets.kernels import is_transformed, unavailable
+from lambdanets.compat import is_transformed
+from lambdanets.kernels import unavailable
 from lambdanets.kernels.operators import rectified_norm, rectified_norms, rectify
 from lambdanets.nn.listeners import has_listeners
 from lambdanets.nn.norms import keep_statistics

@@ -7,13 +7,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lambdanets.nn.arguments import positive
+from lambdanets.nn.saved_geometry import Geometry, SavesGeometry
 from lambdanets.ops.geometry import crop_table, resize_table
 
 
-class RelationTable(nn.Module):
+class RelationTable(SavesGeometry):
     """R for a general relation: one row for each of `relations` kinds of pair."""
 
     weight: Float[Tensor, "p k u"]
+    laid_out = ("weight",)
 
     def __init__(self, k: int, u: int = 1, *, relations: int, std: float = 1.0) -> None:
         super().__init__()
@@ -25,6 +27,9 @@ class RelationTable(nn.Module):
     def geometry(self) -> tuple[object, ...]:
         """What two layers must agree on to share a table."""
         return tuple(self.weight.shape)
+
+    def saved_geometry(self) -> Geometry:
+        return {"relations": self.weight.shape[0]}
 
     def reset_parameters(self) -> None:
         nn.init.normal_(self.weight, std=self.std)
@@ -39,6 +44,8 @@ class RelativeTable(RelationTable):
     `scope=None` covers every offset of maps up to `size`. A `size` beside a scope cuts the window to 2 size - 1
     per axis, since no map of that size has other offsets.
     """
+
+    remedy = f"{SavesGeometry.remedy}, and fit it to other maps with resize() afterwards"
 
     def __init__(
         self,
@@ -56,6 +63,16 @@ class RelativeTable(RelationTable):
     @property
     def geometry(self) -> tuple[object, ...]:
         return (self.scope, self.k, self.u, self.size if self.is_global else None)
+
+    def saved_geometry(self) -> Geometry:
+        """The window, however it was asked for: a global table for maps of n has the rows of a scope of 2 n - 1."""
+        return {"scope": self.scope}
+
+    def geometry_text(self, geometry: Geometry) -> str:
+        scope = geometry.get("scope")
+        if not self.is_global or not isinstance(scope, tuple):
+            return super().geometry_text(geometry)
+        return f"scope=None, size={tuple((side + 1) // 2 for side in scope)}"
 
     @property
     def is_global(self) -> bool:

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from lambdanets.compat import is_transformed
 from lambdanets.ops.geometry import Geometry, embeddings
 
 # Elements of the largest tensor of a slice, 64 MB in float32: large enough to keep the matrix products busy, small
@@ -52,7 +53,12 @@ def over_queries(
 
 
 def recomputed(function: Callable[..., Tensor], *args: Any) -> Tensor:
-    """function(*args), of which autograd keeps no intermediate: the backward pass computes them again."""
+    """function(*args), of which autograd keeps no intermediate: the backward pass computes them again.
+
+    Under the transforms of `torch.func` it keeps them: these do not support the hooks that checkpoints are made of.
+    """
+    if is_transformed():
+        return function(*args)
     y: Tensor = checkpoint(function, *args, use_reentrant=False)
     return y
 

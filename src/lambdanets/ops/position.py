@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from lambdanets.compat import is_transformed
 from lambdanets.ops.geometry import Geometry, Relation
 from lambdanets.ops.masks import drop_unusable, read_mask
 from lambdanets.ops.pairs import contract, over_queries
@@ -105,8 +106,8 @@ def check_relation(index: Int[Tensor, "... n m"], b: int, n: int, m: int, p: int
     """A relation index has a row of the table for every pair."""
     if tuple(index.shape) not in ((n, m), (b, n, m), (1, n, m)):
         raise ValueError(f"relation must be (n, m) = {(n, m)} or (b, n, m) = {(b, n, m)}, got {tuple(index.shape)}")
-    if torch.compiler.is_compiling() or index.device.type != "cpu" or index.numel() == 0:
-        return  # elsewhere the look would wait for the device
+    if torch.compiler.is_compiling() or is_transformed() or index.device.type != "cpu" or index.numel() == 0:
+        return  # vmap has no values to look at, and on another device the look would wait for them
     low, high = (int(x) for x in index.aminmax())
     if low < 0 or high >= p:
         raise ValueError(f"relation must index the {p} rows of the table, got values from {low} to {high}")

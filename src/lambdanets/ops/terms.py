@@ -38,12 +38,13 @@ def lambda_terms(
     if keys is not None and table is not None and not causal:
         check_geometry(q, values, table, geometry)
         allowed = read_mask(mask, q.shape[0], q.shape[1], values.shape[1])
-        if isinstance(choose(Problem.of(q, values, table, geometry, allowed), plan), Native):
+        chosen = choose(Problem.of(q, values, table, geometry, allowed), plan)
+        if isinstance(chosen, Native):
             keys, values = drop_unusable(keys, allowed.rows), drop_unusable(values, allowed.rows)
             content = content_lambda(normalise_keys(keys, key_norm, allowed.rows), values)
             if position_bias is not None:
                 content = content + position_bias[:, None]
-            return native_terms(q, values, table, content, geometry)
+            return native_terms(q, values, table, content, geometry, chosen.algorithm)
     y = None if table is None else position_term(q, values, table, geometry, mask=mask, plan=plan)
     if y is not None and position_bias is not None:
         y = y + position_bias_term(q, position_bias)

@@ -3,7 +3,9 @@
  *   forward    Kbar = exp(K - peak) / sum         lc = Kbar' V
  *   backward   dV += Kbar dlc         dKbar = V dlc'         dK = Kbar (dKbar - sum_m Kbar dKbar)
  *
- * The last sum needs no pass of its own: sum_m Kbar dKbar = sum_v lc dlc, for every k and u.
+ * The last sum is sum_v lc dlc, for every k and u, and needs no pass of its own. The difference is taken before the
+ * product: dK = Kbar sum_v (V - lc) dlc. Where a single key has all the weight, V is lc and dK exactly zero; two sums that
+ * were rounded each in its own way would leave a gradient as large as what cancels.
  *
  * The context is taken in slices, the same ones whatever the number of threads; each has its own peak and sums, which
  * are joined in order. Within a slice a few positions at a time are copied to where vectors can be read. */
@@ -171,10 +173,11 @@ int NAME(content_forward)(const lambda_problem *p, const real *keys, const real 
     return LAMBDA_OK;
 }
 
-/* What a thread works with in the backward pass; the first five are of an example. */
+/* What a thread works with in the backward pass; the first three lines are of an example. */
 typedef struct {
-    real *peaks, *inverse, *products; /* [u][kp]; the products are sum_v lc dlc */
+    real *peaks, *inverse;            /* [u][kp] */
     real *dlc, *turned;               /* [k][vp] and [v][kp] */
+    real *lambdas;                    /* [u][v][kp] */
     real *keys, *dkeys;               /* [u][POSITIONS][kp] */
     real *values, *dvalues;           /* [u][POSITIONS][vp] */
 } bench;
@@ -183,9 +186,9 @@ static int64_t lay_out_bench(const content *t, real *memory, bench *d) {
     const lambda_problem *p = t->p;
     const placed parts[] = {{&d->peaks, p->u * t->kp},
                             {&d->inverse, p->u * t->kp},
-                            {&d->products, p->u * t->kp},
                             {&d->dlc, p->k * t->vp},
                             {&d->turned, p->v * t->kp},
+                            {&d->lambdas, p->u * p->v * t->kp},
                             {&d->keys, p->u * POSITIONS * t->kp},
                             {&d->dkeys, p->u * POSITIONS * t->kp},
                             {&d->values, p->u * POSITIONS * t->vp},
@@ -201,19 +204,40 @@ static void load_example(const content *t, bench *d, int64_t example, const real
     dlc += example * p->k * p->v;
     memset(d->peaks, 0, sizeof(real) * p->u * t->kp);
     memset(d->inverse, 0, sizeof(real) * p->u * t->kp);
-    memset(d->products, 0, sizeof(real) * p->u * t->kp);
+    memset(d->lambdas, 0, sizeof(real) * p->u * p->v * t->kp);
     memset(d->dlc, 0, sizeof(real) * p->k * t->vp);
     memset(d->turned, 0, sizeof(real) * p->v * t->kp);
     for (int64_t k = 0; k < p->k; k++)
         for (int64_t v = 0; v < p->v; v++) d->dlc[k * t->vp + v] = d->turned[v * t->kp + k] = dlc[k * p->v + v];
     for (int64_t u = 0; u < p->u; u++)
         for (int64_t k = 0; k < p->k; k++) {
-            real sum = 0;
-            for (int64_t v = 0; v < p->v; v++) sum += by_u[(u * p->k + k) * p->v + v] * dlc[k * p->v + v];
-            d->products[u * t->kp + k] = sum;
+            for (int64_t v = 0; v < p->v; v++) d->lambdas[(u * p->v + v) * t->kp + k] = by_u[(u * p->k + k) * p->v + v];
             d->peaks[u * t->kp + k] = peaks[u * p->k + k];
             d->inverse[u * t->kp + k] = inverse[u * p->k + k];
         }
+}
+
+/* dk[z][k] = sum_v (values[z][v] - lambdas[v][k]) turned[v][k] of so many positions, for a vector of k. */
+ALWAYS_INLINE void difference_block(const int positions, int64_t v, const real *values, int64_t value_row,
+                                    const real *lambdas, const real *turned, real *dk, int64_t row) {
+    vec sum[8];
+    UNROLL for (int z = 0; z < positions; z++) sum[z] = (vec){0};
+    for (int64_t c = 0; c < v; c++, lambdas += row, turned += row) {
+        const vec lambda = LOAD(lambdas), gradient = LOAD(turned);
+        UNROLL for (int z = 0; z < positions; z++) sum[z] += (values[z * value_row + c] - lambda) * gradient;
+    }
+    UNROLL for (int z = 0; z < positions; z++) STORE(dk + z * row) = sum[z];
+}
+
+static void differences(const content *t, int64_t n, const real *values, const real *lambdas, const real *turned,
+                        real *dk) {
+    const int64_t v = t->p->v, vp = t->vp, kp = t->kp;
+    for (int64_t k = 0; k < kp; k += LANES) {
+        int64_t z = 0;
+        for (; z + 8 <= n; z += 8)
+            difference_block(8, v, values + z * vp, vp, lambdas + k, turned + k, dk + z * kp + k, kp);
+        for (; z < n; z++) difference_block(1, v, values + z * vp, vp, lambdas + k, turned + k, dk + z * kp + k, kp);
+    }
 }
 
 static void backward_positions(const content *t, bench *d, int64_t example, int64_t at, int64_t n, real *dkeys,
@@ -230,13 +254,11 @@ static void backward_positions(const content *t, bench *d, int64_t example, int6
         multiply(&(product){.queries = 1, .c = dv, .c_at = shared, .c_row = t->vp, .a = keys, .a_at = shared,
                             .a_row = t->kp, .b = d->dlc, .b_at = shared, .b_i = t->vp, .groups = 1, .n = p->k,
                             .rows = n, .vectors = t->vp / LANES, .step = evenly(t->vp / LANES, VECTORS)});
-        multiply(&(product){.queries = 1, .c = dk, .c_at = shared, .c_row = t->kp, .a = values, .a_at = shared,
-                            .a_row = t->vp, .b = d->turned, .b_at = shared, .b_i = t->kp, .groups = 1, .n = p->v,
-                            .rows = n, .vectors = t->kp / LANES, .step = evenly(t->kp / LANES, VECTORS)});
+        differences(t, n, values, d->lambdas + u * p->v * t->kp, d->turned, dk);
         for (int64_t z = 0; z < n; z++) {
             real *to = dkeys + example * p->dkeys[0] + (at + z) * p->dkeys[1] + u * p->dkeys[3];
             for (int64_t k = 0; k < p->k; k++)
-                to[k * p->dkeys[2]] = keys[z * t->kp + k] * (dk[z * t->kp + k] - d->products[u * t->kp + k]);
+                to[k * p->dkeys[2]] = keys[z * t->kp + k] * dk[z * t->kp + k];
             to = dvalues + example * p->dvalues[0] + (at + z) * p->dvalues[1] + u * p->dvalues[3];
             for (int64_t v = 0; v < p->v; v++) to[v * p->dvalues[2]] += dv[z * t->vp + v];
         }

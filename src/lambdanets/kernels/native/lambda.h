@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Counts up whenever a parameter or a field changes. */
-#define LAMBDA_INTERFACE 5
+#define LAMBDA_INTERFACE 6
 
 /* A grid of queries that looks at a grid of context positions. Maps of one axis have a first axis of length 1. */
 typedef struct {
@@ -14,7 +14,7 @@ typedef struct {
     int64_t queries[2], context[2], scope[2], stride[2], dilation[2];
     int64_t past;       /* rows of the table that count, in raster order: all of them, or up to the middle if causal */
     int64_t threads;
-    int64_t way;        /* one of the ways below */
+    int64_t algorithm;  /* one of those below */
     int64_t q[4];       /* strides of q by (b, n, h, k) */
     int64_t dq[4];      /* of its gradient */
     int64_t values[4];  /* of the values by (b, m, v, u) */
@@ -28,9 +28,9 @@ typedef struct {
 } lambda_problem;
 
 /* How the position term is computed: query by query, or through Fourier transforms, which need strides and dilations of
- * 1, no causality, and memory; without these it is query by query. By default, as seems quicker. In a transform a value
- * that is not finite reaches all positions of its channel. */
-enum { LAMBDA_QUICKER = 0, LAMBDA_DIRECT = 1, LAMBDA_SPECTRAL = 2 };
+ * 1, no causality, and memory; without these it is query by query. By default each example takes the faster one that is
+ * accurate for it. Forced transforms have errors relative to the whole map, and NaN or Inf reach all of its positions. */
+enum { LAMBDA_AUTO = 0, LAMBDA_DIRECT = 1, LAMBDA_FFT = 2 };
 
 /* What a function returns. */
 enum { LAMBDA_OK = 0, LAMBDA_NO_MEMORY = 1 };
@@ -43,8 +43,8 @@ enum { LAMBDA_OK = 0, LAMBDA_NO_MEMORY = 1 };
     (const lambda_problem *p, const real *q, const real *values, const real *table, const real *lc, const real *dy, \
      real *dq, real *dvalues, real *dtable, real *dlc)
 
-/* Is the position term computed through Fourier transforms? 1 or 0, and never an error. */
-#define LAMBDA_SPECTRAL_WAY (const lambda_problem *p, int backward)
+/* Is the position term of ordinary examples computed through Fourier transforms? 1 or 0, and never an error. */
+#define LAMBDA_USES_FFT (const lambda_problem *p, int backward)
 
 /* The content lambdas of keys normalised by a softmax over the context, lc[b,k,v] = sum_{m,u} Kbar[b,m,k,u] V[b,m,v,u].
  * Kept for the backward pass: by_u (b, u, k, v), of which lc is the sum, and softmax (b, 2, u, k), the largest key and

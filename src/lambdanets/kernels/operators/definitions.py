@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lambdanets.kernels.library import Problem, threads, way
+from lambdanets.kernels.library import Problem, threads
 
-GRID = "SymInt[] queries, SymInt[] context, SymInt[] scope, SymInt[] stride, SymInt[] dilation, SymInt past"
+GRID = (
+    "SymInt[] queries, SymInt[] context, SymInt[] scope, SymInt[] stride, SymInt[] dilation, SymInt past, int algorithm"
+)
 
 definitions = torch.library.Library("lambdanets", "DEF")
 
@@ -49,7 +51,7 @@ def describe(
     two, four = ctypes.c_int64 * 2, ctypes.c_int64 * 4
     strides = (four() if t is None else four(*t.stride()) for t in (q, dq, values, dvalues, y, keys, dkeys))
     pointer = None if norm is None else norm.data_ptr()
-    return Problem(b, h, k, v, u, *(two(*axis) for axis in grid[:5]), grid[5], threads(), way(), *strides, pointer)
+    return Problem(b, h, k, v, u, *(two(*axis) for axis in grid[:5]), grid[5], threads(), grid[6], *strides, pointer)
 
 
 def differentiate(name: str, backward: Callable[..., Any], remember: Callable[..., None]) -> None:

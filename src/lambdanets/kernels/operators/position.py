@@ -65,7 +65,7 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _backward(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
     q, values, table, content = ctx.saved_tensors
     dq, dvalues, dtable, dcontent = torch.ops.lambdanets.position_backward(dy, q, values, table, content, *ctx.grid)
-    return dq, dvalues, dtable, None if content is None else dcontent, *(None,) * 6
+    return dq, dvalues, dtable, None if content is None else dcontent, *(None,) * len(ctx.grid)
 
 
 torch.library.register_fake("lambdanets::position", _fake, lib=definitions)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from lambdanets.nn.arguments import positive
 from lambdanets.nn.listeners import has_listeners
 from lambdanets.nn.projections import Dense
+from lambdanets.nn.saved_geometry import Geometry, SavesGeometry
 
 
 class Projected(NamedTuple):
@@ -18,7 +19,7 @@ class Projected(NamedTuple):
     values: Float[Tensor, "b m g v"]
 
 
-class Heads(nn.Module):
+class Heads(SavesGeometry):
     """W_Q, W_K, W_V of h heads and, with `project_out`, W_O.
 
     Args:
@@ -27,6 +28,8 @@ class Heads(nn.Module):
         g: heads of keys and values, each of which serves h / g of those of queries; h by default.
         bias: an offset in every projection.
     """
+
+    laid_out = ("query.weight", "key.weight", "value.weight")
 
     def __init__(
         self,
@@ -54,6 +57,9 @@ class Heads(nn.Module):
         self.key = Dense(d_context, g * self.k, bias)
         self.value = Dense(d_context, g * self.v, bias)
         self.out = Dense(d_out, d_out, bias) if project_out else nn.Identity()
+
+    def saved_geometry(self) -> Geometry:
+        return {"h": self.h, "k": self.k, "g": self.g}
 
     def forward(self, x: Float[Tensor, "b n d"], context: Float[Tensor, "b m e"]) -> Projected:
         parts = (self.query, self.key, self.value)

@@ -10,12 +10,13 @@ from lambdanets.nn.attention.local import odd_window
 from lambdanets.nn.context_layer import ContextLayer
 from lambdanets.nn.padding import usable_on_map
 from lambdanets.nn.projections import Dense
+from lambdanets.nn.saved_geometry import Geometry, SavesGeometry
 from lambdanets.ops.attention.neighbours import in_front, offsets, present, sum_around
 from lambdanets.ops.attention.relation import composability
 from lambdanets.ops.masks import Allowed
 
 
-class Relation2d(ContextLayer):
+class Relation2d(SavesGeometry, ContextLayer):
     """Y[g, c, n] = sum_o softargmax_o(q[g, n] . k[g, n + o] + G[g, o]) x[g, c, n + o] on maps (b, d, height, width).
 
     A group g of `share` channels has one map. The values are the channels of the input themselves, so as many go out as
@@ -35,6 +36,7 @@ class Relation2d(ContextLayer):
 
     dims = 2
     reads_context = False
+    laid_out = ("prior.0.weight",)
 
     def __init__(
         self,
@@ -57,6 +59,10 @@ class Relation2d(ContextLayer):
         g = d_in // share
         self.query, self.key = Dense(d_in, k * g, False), Dense(d_in, k * g, False)
         self.prior = nn.Sequential(Dense(2, g), nn.ReLU(), Dense(g, g))
+
+    def saved_geometry(self) -> Geometry:
+        """The prior reads offsets that are scaled by the scope."""
+        return {"scope": self.scope}
 
     def mix(
         self, x: Float[Tensor, "b i j d"], context: Float[Tensor, "b i j d"], allowed: Allowed

@@ -12,6 +12,7 @@ from lambdanets.nn.attention.local import odd_window
 from lambdanets.nn.context_layer import ContextLayer
 from lambdanets.nn.padding import usable_on_map
 from lambdanets.nn.projections import Dense
+from lambdanets.nn.saved_geometry import Geometry, SavesGeometry
 from lambdanets.ops.attention.neighbours import in_front, offsets, present, sum_around, window_softmax
 from lambdanets.ops.attention.vector import pairwise_scores, patchwise_weights
 from lambdanets.ops.masks import Allowed
@@ -19,7 +20,7 @@ from lambdanets.ops.masks import Allowed
 Kind = Literal["pairwise", "patchwise"]
 
 
-class Vector2d(ContextLayer):
+class Vector2d(SavesGeometry, ContextLayer):
     """Y[g, c, n] = sum_o A[g, o, n] v[g, c, n + o] on maps (b, d, height, width); `share` channels c make a group g.
 
         pairwise    A[:, o, n] = softargmax_o(W relu(V [q_n - k_(n + o), p_n - p_(n + o)] + c) + d)
@@ -44,6 +45,7 @@ class Vector2d(ContextLayer):
 
     dims = 2
     reads_context = False
+    laid_out = ("relate.weight", "weigh.weight")
 
     def __init__(
         self,
@@ -74,6 +76,10 @@ class Vector2d(ContextLayer):
             self.relate, self.weigh = Dense((1 + positions) * self.k, g), Dense(g, g * positions)
             # Weights that do not sum to one are small at first: sums of so many values vary as one of them does.
             nn.init.normal_(self.weigh.weight, std=(g * positions) ** -0.5)
+
+    def saved_geometry(self) -> Geometry:
+        """The weights of the pairwise kind are the same for every window."""
+        return {"scope": self.scope} if self.kind == "patchwise" else {}
 
     def mix(
         self, x: Float[Tensor, "b i j d"], context: Float[Tensor, "b i j d"], allowed: Allowed

@@ -13,6 +13,7 @@ import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
+from lambdanets.compat import is_transformed
 from lambdanets.ops.precision import in_full_precision
 
 
@@ -63,6 +64,9 @@ def window_softmax(
 @in_full_precision
 def sum_around(weights: Float[Tensor, "b g r s i j"], values: Float[Tensor, "b g c i j"]) -> Float[Tensor, "b g c i j"]:
     """The weighted sum over every window; weights of positions outside of the map count for nothing."""
+    if is_transformed():  # torch.func cannot batch operations in place: the values of all offsets exist at once
+        near = around(values.flatten(1, 2), (weights.shape[2], weights.shape[3])).unflatten(1, values.shape[1:3])
+        return torch.einsum("bgrsij,bgcrsij->bgcij", weights, near)
     y: Tensor = _SumAround.apply(weights, values)
     return y
 

@@ -5,16 +5,16 @@ import torch
 from lambdanets.ops.plans.convolution import Convolution
 from lambdanets.ops.plans.fourier import Fourier
 from lambdanets.ops.plans.lambda_first import LambdaFirst
-from lambdanets.ops.plans.native import Native
+from lambdanets.ops.plans.native import NATIVE
 from lambdanets.ops.plans.problem import Plan, Problem
 from lambdanets.ops.plans.query_first import QueryFirst
 
-PLANS: dict[str, Plan] = {plan.name: plan for plan in (Convolution(), Fourier(), LambdaFirst(), Native(), QueryFirst())}
+PLANS: dict[str, Plan] = {plan.name: plan for plan in (Convolution(), Fourier(), LambdaFirst(), *NATIVE, QueryFirst())}
 
 
 def choose(problem: Problem, forced: str | None = None) -> Plan:
     """The plan for a problem; forcing one that does not support it is a ValueError with the reason."""
-    if forced == "native" and torch.compiler.is_exporting():
+    if forced in {plan.name for plan in NATIVE} and torch.compiler.is_exporting():
         forced = None  # an exported program runs where there are no kernels
     if forced is not None:
         if forced not in PLANS:
@@ -23,10 +23,8 @@ def choose(problem: Problem, forced: str | None = None) -> Plan:
         if reason is not None:
             raise ValueError(f"plan={forced!r} cannot compute this: {reason}")
         return PLANS[forced]
-    able = [plan for plan in PLANS.values() if plan.supports(problem) is None]
+    able = [plan for plan in PLANS.values() if plan.automatic(problem) and plan.supports(problem) is None]
     if torch.compiler.is_exporting():  # an exported program's choice cannot depend on a size that may be symbolic
         return next(plan for plan in able if plan.name in ("convolution", "query_first"))
-    if torch.compiler.is_compiling():  # the search for a fast length of transforms would fix a dynamic size
-        able = [plan for plan in able if plan.name != "fft"]
     seconds = [plan.cost(problem).seconds for plan in able]
     return able[seconds.index(min(seconds))]  # torch.compile cannot trace min with a key

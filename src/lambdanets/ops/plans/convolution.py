@@ -1,5 +1,7 @@
 """The lambda convolution (Eq. 3): position lambdas as a convolution of V with R, the value depth in the batch."""
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Float
@@ -22,6 +24,9 @@ class Convolution:
 
     def supports(self, problem: Problem) -> str | None:
         return problem.no_windows
+
+    def automatic(self, problem: Problem) -> bool:
+        return True
 
     def cost(self, problem: Problem) -> Cost:
         p = problem
@@ -73,13 +78,24 @@ def convolved_lambdas(
     kernel = table.permute(1, 2, 0).contiguous().reshape(table.shape[1], u, *grid.scope)
     convolve = CONVOLUTIONS[len(grid.scope)]
     margins = padding(grid)
-    if not torch.compiler.is_exporting() and all(before == after for before, after in margins):
+    if can_pad_itself(grid, margins, trains=torch.is_grad_enabled() and table.requires_grad):
         inside = tuple(before for before, _ in margins)
         lambdas = convolve(maps, kernel, stride=grid.stride, dilation=grid.dilation, padding=inside)
-    else:  # a copy, but windows that hang over the edges unevenly have no other way
+    else:
         flat = [margin for axis in reversed(margins) for margin in axis]
         lambdas = convolve(F.pad(maps, flat), kernel, stride=grid.stride, dilation=grid.dilation)
     return lambdas.reshape(b, v, table.shape[1], grid.n)
+
+
+def can_pad_itself(grid: Grid, margins: Sequence[tuple[int, int]], *, trains: bool) -> bool:
+    """Whether torch's convolution can pad the map, which saves a copy and all products with zeros.
+
+    The padding must be the same on both sides. In training, no window may be larger than the map: there oneDNN's
+    gradient of the weights for AVX-512 writes beyond its memory (torch 2.13, kernel 21 x 13 on a map of 11 x 7).
+    """
+    if torch.compiler.is_exporting() or any(before != after for before, after in margins):
+        return False
+    return not trains or all(before + after < m for (before, after), m in zip(margins, grid.context, strict=True))
 
 
 def padding(grid: Grid) -> list[tuple[int, int]]:

@@ -23,6 +23,9 @@ class LambdaFirst:
             return "it has one E for the whole batch, and the mask differs between examples"
         return None
 
+    def automatic(self, problem: Problem) -> bool:
+        return True
+
     def cost(self, problem: Problem) -> Cost:
         p = problem
         products = p.passes * p.b * p.n * (p.m * p.u * p.k * p.v + p.h * p.k * p.v)

@@ -1,7 +1,8 @@
-"""In C, in the quicker of two ways; autograd keeps the inputs and nothing more, all else is computed again backward.
+"""In C, by one of two algorithms; autograd keeps the inputs and nothing more, all else is computed again backward.
 
-Query first: the scores of a window, then their sum over the values, query by query; no lambda ever exists. Or, for
-large windows, lambdas first through Fourier transforms, two k and a vector of channels at a time.
+Direct: the scores of a window, then their sum over the values, query by query; no lambda ever exists. Or, for large
+windows, lambdas first through Fourier transforms, two k and a vector of channels at a time. `native` chooses: the
+faster one, unless the dynamic range of an example is too large for transforms, which round relative to the whole map.
 """
 
 import math
@@ -11,19 +12,25 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lambdanets.kernels import is_transformed, operators, unavailable
+from lambdanets.compat import is_transformed
+from lambdanets.kernels import operators, unavailable
+from lambdanets.kernels.library import AUTO, DIRECT, FFT
 from lambdanets.ops.geometry import Geometry, Grid, past_rows, reachable
 from lambdanets.ops.masks import Allowed
 from lambdanets.ops.plans.problem import Cost, Problem
 
 
 class Native:
-    """Query first: h (k + v) multiplies for each pair in scope, backward h (3 k + 2 v), nearly at a product's rate.
+    """Direct: h (k + v) multiplies for each pair in scope, backward h (3 k + 2 v), nearly at a product's rate.
 
     Through Fourier transforms: 50 operations or so for each two k, channel and position of a padded map, backward 100.
     """
 
-    name = "native"
+    def __init__(self, name: str, algorithm: int) -> None:
+        self.name, self.algorithm = name, algorithm
+
+    def automatic(self, problem: Problem) -> bool:
+        return self.algorithm == AUTO
 
     def supports(self, problem: Problem) -> str | None:
         if problem.device.type != "cpu":
@@ -38,16 +45,20 @@ class Native:
         if is_transformed():
             return "the kernels have no rules for the transforms of torch.func"
         reason = unavailable()
-        return None if reason is None else f"there are no kernels: {reason}"
+        if reason is not None:
+            return f"there are no kernels: {reason}"
+        if self.algorithm == FFT and math.isinf(self.fft(problem)):
+            return "the kernels' transforms need stride 1, dilation 1 and no causality"
+        return None
 
     def cost(self, problem: Problem) -> Cost:
         p = problem
         packed = p.b * (p.n * p.h * (p.k + p.v) + p.m * p.v * p.u)
         fixed = 1e6 if p.trains else 2e5
-        multiplies = min(self.query_first(p), self.spectral(p))
+        multiplies = min(f(p) for f, forced in ((self.direct, FFT), (self.fft, DIRECT)) if self.algorithm != forced)
         return Cost(multiplies, 2 * p.passes * packed + fixed)
 
-    def query_first(self, p: Problem) -> float:
+    def direct(self, p: Problem) -> float:
         """Multiply-adds."""
         causal = isinstance(p.geometry, Grid) and p.geometry.causal
         pairs = p.b * p.pairs_in_scope * p.u / (2 if causal else 1)
@@ -55,8 +66,8 @@ class Native:
         h, v = max(p.h, 2), max(p.v, 8)
         return pairs * h * (0.75 * (p.k + v) + (3 * p.k + 2 * v if p.trains else 0))
 
-    def spectral(self, p: Problem) -> float:
-        """Operations, each taken for a multiply-add; infinitely many if there is no such way. As in spectral.c."""
+    def fft(self, p: Problem) -> float:
+        """Operations, each taken for a multiply-add; infinitely many where there are no transforms. As in fft.c."""
         g = p.geometry
         if not isinstance(g, Grid) or g.causal or {*g.stride, *g.dilation} != {1}:
             return math.inf
@@ -74,7 +85,7 @@ class Native:
         geometry: Geometry,
         allowed: Allowed,
     ) -> Float[Tensor, "b n h v"]:
-        return native_terms(q, values, table, None, geometry)
+        return native_terms(q, values, table, None, geometry, self.algorithm)
 
 
 def native_terms(
@@ -83,17 +94,28 @@ def native_terms(
     table: Float[Tensor, "p k u"],
     content: Float[Tensor, "b k v"] | None,
     geometry: Geometry,
+    algorithm: int = AUTO,
 ) -> Float[Tensor, "b n h v"]:
     """The position term, and in the same pass the content term of given content lambdas."""
     assert isinstance(geometry, Grid)
-    table, window = window_of(geometry, table)
+    table, window = window_of(geometry, table, algorithm)
     y: Tensor = operators.position_term(q, values, table, content, *window)
     return y
 
 
-def window_of(grid: Grid, table: Float[Tensor, "p k u"]) -> tuple[Float[Tensor, "q k u"], list[Any]]:
+def window_of(
+    grid: Grid, table: Float[Tensor, "p k u"], algorithm: int = AUTO
+) -> tuple[Float[Tensor, "q k u"], list[Any]]:
     """The table and the grid as the kernels take them: what of the window is on the map, on two axes."""
     grid, table = reachable(grid, table)
     past = past_rows(grid) if grid.causal else grid.rows
     axes = (grid.queries, grid.context, grid.scope, grid.stride, grid.dilation)
-    return table, [*([1] * (2 - len(axis)) + [*axis] for axis in axes), past]
+    return table, [*([1] * (2 - len(axis)) + [*axis] for axis in axes), past, algorithm]
+
+
+NATIVE = (Native("native", AUTO), Native("native_direct", DIRECT), Native("native_fft", FFT))
+
+
+def may_be_native(plan: str | None) -> bool:
+    """Whether a forced plan, or the automatic choice, may use the kernels."""
+    return plan is None or plan in {native.name for native in NATIVE}

@@ -97,6 +97,9 @@ class Plan(Protocol):
     def supports(self, problem: Problem) -> str | None:
         """None, or the reason why not."""
 
+    def automatic(self, problem: Problem) -> bool:
+        """Whether it may be chosen where no plan is forced."""
+
     def cost(self, problem: Problem) -> Cost:
         """What the plan takes, for choosing between plans."""
 

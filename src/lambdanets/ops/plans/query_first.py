@@ -18,6 +18,9 @@ class QueryFirst:
     def supports(self, problem: Problem) -> str | None:
         return None
 
+    def automatic(self, problem: Problem) -> bool:
+        return True
+
     def cost(self, problem: Problem) -> Cost:
         p = problem
         products = p.passes * p.b * p.n * p.m * p.u * p.h * (p.k + p.v)

@@ -1,4 +1,4 @@
-"""Which way the kernels compute a position term: query by query, or through Fourier transforms."""
+"""Which algorithm the kernels compute a position term by: direct, or Fourier transforms."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from torch.func import functional_call
 from compare import assert_close, with_gradients
 from lambdanets import LambdaLayer2d
 from lambdanets.kernels import instruction_set, unavailable
-from lambdanets.kernels.library import HAS_THREADS, is_spectral, use_instruction_set, use_way
+from lambdanets.kernels.library import AUTO, DIRECT, FFT, HAS_THREADS, use_instruction_set, uses_fft
 from lambdanets.kernels.operators.definitions import describe
 from lambdanets.ops import Grid
 from lambdanets.ops.plans.native import window_of
@@ -27,16 +27,12 @@ def _settings(request):
     use_instruction_set(instructions)
 
 
-def taken(grid, *, b=8, h=4, k=16, v=16, u=1, way="quicker", dtype=torch.float32):
+def taken(grid, *, b=8, h=4, k=16, v=16, u=1, algorithm=AUTO, dtype=torch.float32):
     """Forward and backward."""
-    table, window = window_of(grid, torch.empty(grid.rows, k, u, device="meta"))
+    table, window = window_of(grid, torch.empty(grid.rows, k, u, device="meta"), algorithm)
     q, values, y = (torch.empty(b, *s) for s in ((grid.n, h, k), (grid.m, v, u), (grid.n, h, v)))
-    before = use_way(way)
-    try:
-        problem = describe(q, values, table, window, y=y)
-        return {is_spectral(problem, dtype, backward=backward) for backward in (False, True)}
-    finally:
-        use_way(before)
+    problem = describe(q, values, table, window, y=y)
+    return {uses_fft(problem, dtype, backward=backward) for backward in (False, True)}
 
 
 LARGE = Grid.of((56, 56), scope=23)
@@ -57,7 +53,7 @@ LARGE = Grid.of((56, 56), scope=23)
 )
 def test_large_windows_are_transformed(grid, sizes):
     assert taken(grid, **sizes) == {True}
-    assert taken(grid, **sizes, way="direct") == {False}
+    assert taken(grid, **sizes, algorithm=DIRECT) == {False}
 
 
 @pytest.mark.parametrize(
@@ -70,7 +66,7 @@ def test_large_windows_are_transformed(grid, sizes):
 )
 def test_small_windows_are_not(grid, sizes):
     assert taken(grid, **sizes) == {False}
-    assert taken(grid, **sizes, way="spectral") == {True}
+    assert taken(grid, **sizes, algorithm=FFT) == {True}
 
 
 @pytest.mark.parametrize(
@@ -83,7 +79,7 @@ def test_small_windows_are_not(grid, sizes):
     ids=["causal", "stride", "dilation"],
 )
 def test_some_grids_have_no_transforms(grid):
-    assert taken(grid, way="spectral") == {False}
+    assert taken(grid, algorithm=FFT) == {False}
 
 
 @pytest.mark.skipif(not HAS_THREADS, reason="kernels without OpenMP")
@@ -94,24 +90,15 @@ def test_one_map_for_many_threads_is_not_transformed():
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_a_whole_layer_is_the_same_both_ways(training):
+def test_a_whole_layer_is_the_same_by_both(training):
     """With norms, content and several intra-depths, on a map where the kernels would take the transforms."""
-    layer = LambdaLayer2d(24, k=7, h=2, u=2, scope=23, position_bias=True, plan="native").double().train(training)
+    layer = LambdaLayer2d(24, k=7, h=2, u=2, scope=23, position_bias=True).double().train(training)
     x = torch.randn(2, 24, 19, 27, dtype=torch.float64)
     assert taken(Grid.of((19, 27), scope=23), b=2, h=2, k=7, v=12, u=2, dtype=torch.float64) == {True}
     results = {}
-    for way in ("direct", "spectral"):
-        before = use_way(way)
-        try:
-            results[way] = with_gradients(
-                lambda t: functional_call(layer, {n: p for n, p in t.items() if n != "x"}, t["x"]),
-                {"x": x, **dict(layer.named_parameters())},
-            )
-        finally:
-            use_way(before)
-    assert_close(results["spectral"], results["direct"], 1e-10)
-
-
-def test_an_unknown_way_is_refused():
-    with pytest.raises(KeyError, match="sideways"):
-        use_way("sideways")
+    for layer.plan in ("native_direct", "native_fft"):
+        results[layer.plan] = with_gradients(
+            lambda t: functional_call(layer, {n: p for n, p in t.items() if n != "x"}, t["x"]),
+            {"x": x, **dict(layer.named_parameters())},
+        )
+    assert_close(results["native_fft"], results["native_direct"], 1e-10)

@@ -1,5 +1,5 @@
 /* The position term, lambdas first, through Fourier transforms: where windows are large, a tenth of the operations that
- * position.c has, which never makes a lambda. Compiled like that.
+ * direct.c has, which never makes a lambda. Compiled like that.
  *
  *   forward    lambda_k = R_k * V            y  = sum_k q_k lambda_k
  *   backward   dlambda_k = sum_h q_k g       dq_k = g' lambda_k       dV = sum_k R_k . dlambda_k       dR_k = dlambda_k . V
@@ -11,10 +11,11 @@
  * transforms run along the rows of a map first and along its columns second, and back the other way. */
 #include <string.h>
 
+#include "algorithms.h"
 #include "fourier.h"
+#include "range.h"
 #include "rows.h"
 #include "spans.h"
-#include "spectral.h"
 
 /* Elements of a desk that caches may still hold, and how many times slower larger ones are. */
 enum { LARGE_DESK = 1 << 24, SLOWER = 3 };
@@ -31,6 +32,12 @@ typedef struct {
     real *y, *dq, *dvalues;
     real *norms;        /* of the values, see rows.h */
     real *spectra;      /* of the table, [pair][u][j][i][2], over the number of points */
+    table_range *ranges; /* of the parts of the table, see below */
+    table_range range;   /* of all of it */
+    /* With a limit to the dynamic range: examples left out, windows that are all zeros and, backward, context positions
+     * that no gradient reaches; and whether an example has any of these, 1 and 2. */
+    double limit;
+    unsigned char *left, *blank, *unreached, *has_blank;
 } job;
 
 /* Dot products over the lanes, gathered until a vector of them is full, which is added to where they belong. */
@@ -53,6 +60,8 @@ typedef struct {
     vec *dlc;
     dots *waiting;    /* for every u */
     real *dspectra;   /* of the table, summed */
+    real *values;     /* of a position, of one u */
+    double *energies, *windows, *gradients, *reached, *sums; /* for the dynamic range */
 } desk;
 
 /* A length that windows do not reach round: they see as many positions before the first and after the last query. */
@@ -81,7 +90,11 @@ static int64_t outputs_of(const job *t) { return t->p->queries[0] * t->p->querie
 static int64_t lay_out(const job *t, int backward, real *memory, desk *d) {
     const lambda_problem *p = t->p;
     const int64_t line = 2 * LANES, most = LARGER(t->l0, t->l1) * line;
-    real *x, *room, *other_room, *seen, *dseen, *map, *lc, *dlc, *waiting;
+    const int64_t n = p->queries[0] * p->queries[1], m = p->context[0] * p->context[1];
+    const viewing seeing = queries_of_context(p), seen_by = context_of_queries(p);
+    const int64_t each = sizeof(double) / sizeof(real), both = t->left && backward ? each : 0;
+    const int64_t one = t->left ? each : 0, sums_room = LARGER(windows_room(&seeing), windows_room(&seen_by));
+    real *x, *room, *other_room, *seen, *dseen, *map, *lc, *dlc, *waiting, *energies, *windows, *gradients, *reached, *sums;
     const placed parts[] = {{&x, most},
                             {&room, most},
                             {&other_room, most},
@@ -95,7 +108,13 @@ static int64_t lay_out(const job *t, int backward, real *memory, desk *d) {
                             {&lc, 2 * t->pairs * LANES},
                             {&dlc, backward ? 2 * t->pairs * LANES : 0},
                             {&waiting, backward ? p->u * (int64_t)(sizeof(dots) / sizeof(real)) : 0},
-                            {&d->dspectra, backward ? t->pairs * p->u * spectrum_of(t) : 0}};
+                            {&d->dspectra, backward ? t->pairs * p->u * spectrum_of(t) : 0},
+                            {&d->values, LARGER(p->v, p->h * p->k)},
+                            {&energies, one * m},
+                            {&windows, one * n},
+                            {&gradients, both * n},
+                            {&reached, both * m},
+                            {&sums, one * sums_room}};
     const int64_t size = place(parts, sizeof parts / sizeof *parts, memory);
     d->x = (number *)x;
     d->room = (number *)room;
@@ -106,6 +125,11 @@ static int64_t lay_out(const job *t, int backward, real *memory, desk *d) {
     d->lc = (vec *)lc;
     d->dlc = (vec *)dlc;
     d->waiting = (dots *)waiting;
+    d->energies = (double *)energies;
+    d->windows = (double *)windows;
+    d->gradients = (double *)gradients;
+    d->reached = (double *)reached;
+    d->sums = (double *)sums;
     return size;
 }
 
@@ -119,17 +143,26 @@ static void measure(job *t, const lambda_problem *p) {
     t->y_here = p->y[3] == 1 && p->v % LANES == 0;
 }
 
+static int64_t parts_of(const job *t) { return (t->pairs + LANES - 1) / LANES * t->p->u; }
+
 static int prepare(job *t, const lambda_problem *p) {
+    const int64_t n = p->queries[0] * p->queries[1], m = p->context[0] * p->context[1];
     measure(t, p);
     t->norms = make_value_norms(p);
     t->spectra = aligned(t->pairs * p->u * t->points * 2);
-    return make_transform(&t->along[0], t->l0) && make_transform(&t->along[1], t->l1) && t->spectra &&
-           (t->norms || !p->norm);
+    t->ranges = malloc(sizeof *t->ranges * (size_t)parts_of(t));
+    t->blank = t->left ? malloc((size_t)(p->b * (n + m + 1))) : NULL;
+    t->unreached = t->blank ? t->blank + p->b * n : NULL;
+    t->has_blank = t->blank ? t->unreached + p->b * m : NULL;
+    return make_transform(&t->along[0], t->l0) && make_transform(&t->along[1], t->l1) && t->spectra && t->ranges &&
+           (t->blank || !t->left) && (t->norms || !p->norm);
 }
 
 static void clear(job *t) {
     free(t->norms);
     free(t->spectra);
+    free(t->ranges);
+    free(t->blank);
     free(t->along[0].turns);
     free(t->along[1].turns);
 }
@@ -165,8 +198,6 @@ typedef struct {
     int64_t u, first, pairs, rows;
 } part;
 
-static int64_t parts_of(const job *t) { return (t->pairs + LANES - 1) / LANES * t->p->u; }
-
 static part part_of(const job *t, int64_t number) {
     const int64_t first = number / t->p->u * LANES, pairs = SMALLER(LANES, t->pairs - first);
     return (part){number % t->p->u, first, pairs, SMALLER(2 * pairs, t->p->k - 2 * first)};
@@ -179,18 +210,23 @@ static real *at_offset(const job *t, const desk *d, int64_t o) {
     return i < 0 || j < 0 ? NULL : (real *)&d->map[i * t->l1 + j];
 }
 
-/* The spectra of the table. */
+/* The spectra of the table, and the largest of their squares. */
 static void transform_table(job *t, desk *d) {
     const lambda_problem *p = t->p;
     const real scale = (real)1 / (real)t->points;
 #pragma omp for schedule(static)
     for (int64_t z = 0; z < parts_of(t); z++) {
         const part of = part_of(t, z);
+        table_range range = {0};
+        vec peak = {0};
         memset(d->map, 0, sizeof(number) * t->points);
         for (int64_t o = 0; o < p->scope[0] * p->scope[1]; o++) {
             real *to = at_offset(t, d, o);
-            for (int64_t c = 0; to && c < of.rows; c++)
-                to[c % 2 * LANES + c / 2] = scale * t->table[(o * p->k + 2 * of.first + c) * p->u + of.u];
+            for (int64_t c = 0; to && c < of.rows; c++) {
+                const real r = t->table[(o * p->k + 2 * of.first + c) * p->u + of.u];
+                range.energy += (double)r * (double)r;
+                to[c % 2 * LANES + c / 2] = scale * r;
+            }
         }
         for (int64_t i = 0; i < t->l0; i++) {
             memcpy(d->x, d->map + i * t->l1, sizeof(number) * t->l1);
@@ -198,6 +234,10 @@ static void transform_table(job *t, desk *d) {
         }
         for (int64_t j = 0; j < t->l1; j++) {
             column_of_rows(t, d, t->l0, j, d->seen);
+            for (int64_t i = 0; i < t->l0; i++) {
+                const vec square = d->seen[i].re * d->seen[i].re + d->seen[i].im * d->seen[i].im;
+                for (int64_t c = 0; c < LANES; c++) peak[c] = square[c] > peak[c] ? square[c] : peak[c];
+            }
             for (int64_t c = 0; c < of.pairs; c++) {
                 real *to = t->spectra + (((of.first + c) * p->u + of.u) * t->points + j * t->l0) * 2;
                 for (int64_t i = 0; i < t->l0; i++) {
@@ -206,7 +246,108 @@ static void transform_table(job *t, desk *d) {
                 }
             }
         }
+        for (int64_t c = 0; c < of.pairs; c++) range.gain += (double)peak[c] * (double)t->points * (double)t->points;
+        t->ranges[z] = range;
     }
+#pragma omp single
+    {
+        for (int64_t z = 0; z < parts_of(t); z++) {
+            t->range.energy += t->ranges[z].energy;
+            t->range.gain += t->ranges[z].gain;
+        }
+        t->range.gain = t->range.energy == 0 ? 0 : t->range.gain / t->range.energy;
+    }
+}
+
+static void fetch_query(const job *t, int64_t example, int64_t n, real *row) {
+    const lambda_problem *p = t->p;
+    const real *from = t->q + example * p->q[0] + n * p->q[1];
+    for (int64_t h = 0; h < p->h; h++) copy_row(row + h * p->k, from + h * p->q[2], p->k, p->q[3]);
+    normalise_row(row, p->h * p->k, query_norm(p));
+}
+
+/* The energies of the values of an example. */
+static void value_energies(const job *t, desk *d, int64_t example) {
+    const lambda_problem *p = t->p;
+    const int here = p->values[2] == 1 && !t->norms;
+    for (int64_t at = 0; at < p->context[0] * p->context[1]; at++) {
+        const real *from = t->values + example * p->values[0] + at * p->values[1];
+        d->energies[at] = 0;
+        for (int64_t u = 0; u < p->u; u++, from += p->values[3]) {
+            if (!here) {
+                copy_row(d->values, from, p->v, p->values[2]);
+                normalise_row(d->values, p->v, value_norm(p, t->norms, u));
+            }
+            d->energies[at] += row_energy(here ? from : d->values, p->v);
+        }
+    }
+}
+
+/* The energies of dlambda[n] = sum_h q[n,h] dy[n,h], as if its heads were orthogonal. */
+static void gradient_energies(const job *t, desk *d, int64_t example) {
+    const lambda_problem *p = t->p;
+    const int q_here = p->q[3] == 1 && !p->norm, here = p->y[3] == 1;
+    for (int64_t at = 0; at < p->queries[0] * p->queries[1]; at++) {
+        const real *q = q_here ? t->q + example * p->q[0] + at * p->q[1] : d->row;
+        const real *dy = t->dy + example * p->y[0] + at * p->y[1];
+        if (!q_here) fetch_query(t, example, at, d->row);
+        d->gradients[at] = 0;
+        for (int64_t h = 0; h < p->h; h++, dy += p->y[2], q += q_here ? p->q[2] : p->k) {
+            if (!here) copy_row(d->values, dy, p->v, p->y[3]);
+            const double of_dy = row_energy(here ? dy : d->values, p->v), of_q = row_energy(q, p->k);
+            d->gradients[at] += of_dy > 0 && of_q > 0 ? fmax(of_dy * of_q, DBL_MIN) : of_dy * of_q;
+        }
+    }
+}
+
+/* Which examples are left to others: shared among the threads. */
+static void measure_examples(const job *t, desk *d) {
+    const lambda_problem *p = t->p;
+    const int64_t n = p->queries[0] * p->queries[1], m = p->context[0] * p->context[1];
+    const viewing seeing = queries_of_context(p), seen_by = context_of_queries(p);
+    const double points = (double)t->points, fewest = fewest_seen(&seeing), fewest_back = fewest_seen(&seen_by);
+#pragma omp for schedule(static)
+    for (int64_t example = 0; example < p->b; example++) {
+        value_energies(t, d, example);
+        loudness v = measure_positions(d->energies, m, fewest), g = {0};
+        int fits = in_range(v, t->range, points, t->limit) && v.energy > 0;
+        if (!fits) {
+            windows_of(&seeing, d->energies, d->windows, d->sums);
+            v = measure_windows(d->energies, m, d->windows, n, t->blank + example * n);
+            fits = in_range(v, t->range, points, t->limit);
+        }
+        if (fits && t->dy) {
+            gradient_energies(t, d, example);
+            g = measure_positions(d->gradients, n, fewest_back);
+            fits = in_range(g, t->range, points, t->limit) && g.energy > 0 && !v.blank;
+            if (!fits) {
+                windows_of(&seen_by, d->gradients, d->reached, d->sums);
+                g = measure_windows(d->gradients, n, d->reached, m, t->unreached + example * m);
+                fits = in_range(g, t->range, points, t->limit);
+            }
+            double seen = 0;
+            for (int64_t i = 0; v.blank && i < n; i++) seen += sqrt(d->gradients[i] * d->windows[i]);
+            fits = fits && (!v.blank || table_in_range(v, g, seen, points, t->limit));
+        }
+        t->left[example] = !fits;
+        t->has_blank[example] = (unsigned char)(v.blank | g.blank << 1);
+    }
+}
+
+/* What is exactly zero, since there was nothing but zeros to add up: in a row of a map, by its flags. */
+static void hide(number *row, const unsigned char *flags, int64_t n) {
+    for (int64_t j = 0; j < n; j++)
+        if (flags[j]) row[j] = (number){0};
+}
+
+static const unsigned char *blank_row(const job *t, int64_t example, int64_t i) {
+    const int64_t *n = t->p->queries;
+    return t->left && t->has_blank[example] & 1 ? t->blank + (example * n[0] + i) * n[1] : NULL;
+}
+
+static const unsigned char *unreached_row(const job *t, int64_t example, int64_t i) {
+    const int64_t *m = t->p->context;
+    return t->left && t->has_blank[example] & 2 ? t->unreached + (example * m[0] + i) * m[1] : NULL;
 }
 
 /* The spectra of a chunk of the values of an image. */
@@ -244,13 +385,11 @@ static void transform_values(const job *t, desk *d, int64_t example, int64_t chu
 /* The queries of an image by pairs of rows of the table, normalised if they come as they were projected. */
 static void fetch_queries(const job *t, desk *d, int64_t example) {
     const lambda_problem *p = t->p;
-    const int64_t depth = p->h * p->k, image = p->queries[0] * dots_of(t);
+    const int64_t image = p->queries[0] * dots_of(t);
     real *row = d->row;
     for (int64_t i = 0; i < p->queries[0]; i++)
         for (int64_t j = 0; j < p->queries[1]; j++) {
-            const real *from = t->q + example * p->q[0] + (i * p->queries[1] + j) * p->q[1];
-            for (int64_t h = 0; h < p->h; h++) copy_row(row + h * p->k, from + h * p->q[2], p->k, p->q[3]);
-            normalise_row(row, depth, query_norm(p));
+            fetch_query(t, example, i * p->queries[1] + j, row);
             for (int64_t h = 0; h < p->h; h++)
                 for (int64_t k = 0; k < p->k; k++)
                     d->q[k / 2 * image + i * dots_of(t) + (j * p->h + h) * 2 + k % 2] = row[h * p->k + k];
@@ -338,6 +477,7 @@ static void forward_unit(const job *t, desk *d, int64_t example, int64_t chunk) 
         make_lambdas(t, d, pair);
         for (int64_t i = 0; i < p->queries[0]; i++) {
             along_row(t, d, d->map + i * t->l1, d->x, p->queries[1]);
+            if (blank_row(t, example, i)) hide(d->x, blank_row(t, example, i), p->queries[1]);
             answer_row(t, d->q + (pair * p->queries[0] + i) * dots_of(t), d->x, d->lc + 2 * pair,
                        y.first + i * p->queries[1] * y.n, y, pair == 0);
         }
@@ -345,9 +485,8 @@ static void forward_unit(const job *t, desk *d, int64_t example, int64_t chunk) 
     if (!t->y_here) deliver(t, d, example, chunk);
 }
 
-int NAME(spectral_forward)(const lambda_problem *p, const real *q, const real *values, const real *table,
-                           const real *lc, real *y) {
-    job t = {.q = q, .values = values, .table = table, .lc = lc, .y = y};
+int NAME(fft_forward) LAMBDA_FFT_FORWARD(real) {
+    job t = {.q = q, .values = values, .table = table, .lc = lc, .y = y, .limit = limit, .left = left};
     desk sizes;
     int failed = !prepare(&t, p);
     const int64_t desk_size = lay_out(&t, 0, NULL, &sizes);
@@ -361,9 +500,11 @@ int NAME(spectral_forward)(const lambda_problem *p, const real *q, const real *v
             int64_t at = -1;
             memset(d.q, 0, sizeof(real) * queries_of(&t)); /* without an even number of k the last has no second */
             transform_table(&t, &d);
+            if (left) measure_examples(&t, &d);
 #pragma omp for schedule(dynamic)
             for (int64_t unit = 0; unit < p->b * t.chunks; unit++) {
                 const int64_t example = unit / t.chunks;
+                if (left && left[example]) continue;
                 if (example != at) fetch_queries(&t, &d, at = example);
                 forward_unit(&t, &d, example, unit % t.chunks);
             }
@@ -441,6 +582,7 @@ static void values_back(const job *t, desk *d, int64_t example, int64_t chunk) {
         columns_back(t, d, d->dseen + u * t->points, p->context[0]);
         for (int64_t i = 0; i < p->context[0]; i++) {
             along_row(t, d, d->map + i * t->l1, d->x, p->context[1]);
+            if (unreached_row(t, example, i)) hide(d->x, unreached_row(t, example, i), p->context[1]);
             real *to = t->dvalues + example * p->dvalues[0] + i * p->context[1] * p->dvalues[1] +
                        first * p->dvalues[2] + u * p->dvalues[3];
             for (int64_t j = 0; j < p->context[1]; j++, to += p->dvalues[1])
@@ -475,6 +617,7 @@ static void backward_unit(const job *t, desk *d, int64_t example, int64_t chunk,
             number *row = d->map + i * t->l1;
             const int64_t queries = (pair * p->queries[0] + i) * dots_of(t);
             along_row(t, d, row, d->x, p->queries[1]);
+            if (blank_row(t, example, i)) hide(d->x, blank_row(t, example, i), p->queries[1]);
             ask_row(t, d->q + queries, d->x, d->lc + 2 * pair, g.first + i * p->queries[1] * g.n, g, d->dq + queries,
                     d->dlc + 2 * pair);
             memset(d->x + p->queries[1], 0, sizeof(number) * (t->l1 - p->queries[1]));
@@ -516,9 +659,9 @@ static void table_back(const job *t, desk *d, const real *spectra, real *dtable)
     }
 }
 
-int NAME(spectral_backward)(const lambda_problem *p, const real *q, const real *values, const real *table,
-                            const real *lc, const real *dy, real *dq, real *dvalues, real *dtable, real *dlc) {
-    job t = {.q = q, .values = values, .table = table, .lc = lc, .dy = dy, .dq = dq, .dvalues = dvalues};
+int NAME(fft_backward) LAMBDA_FFT_BACKWARD(real) {
+    job t = {.q = q,   .values = values, .table = table,     .lc = lc,       .dy = dy,
+             .dq = dq, .dvalues = dvalues, .limit = limit, .left = left};
     desk sizes;
     int failed = !prepare(&t, p);
     const int64_t desk_size = lay_out(&t, 1, NULL, &sizes), spectra = t.pairs * p->u * spectrum_of(&t);
@@ -532,9 +675,11 @@ int NAME(spectral_backward)(const lambda_problem *p, const real *q, const real *
             memset(d.dspectra, 0, sizeof(real) * spectra);
             memset(d.q, 0, sizeof(real) * queries_of(&t)); /* without an even number of k the last has no second */
             transform_table(&t, &d);
+            if (left) measure_examples(&t, &d);
             /* A fixed share of the work for each thread: sums keep their order from run to run. */
 #pragma omp for schedule(static)
             for (int64_t example = 0; example < p->b; example++) {
+                if (left && left[example]) continue;
                 fetch_queries(&t, &d, example);
                 memset(d.dq, 0, sizeof(real) * queries_of(&t));
                 for (int64_t chunk = 0; chunk < t.chunks; chunk++) backward_unit(&t, &d, example, chunk, lc ? dlc : NULL);
@@ -557,47 +702,43 @@ int NAME(spectral_backward)(const lambda_problem *p, const real *q, const real *
     return failed ? LAMBDA_NO_MEMORY : LAMBDA_OK;
 }
 
-/* Operations on vectors that each thread has, here and in position.c. */
-static double operations(const job *t, int backward) {
-    const lambda_problem *p = t->p;
+/* Operations on vectors for an example, by one of the threads if there are enough examples for all of them. The number of
+ * examples does not count otherwise: the same example is computed in the same way, alone or with others. */
+double NAME(fft_operations)(const lambda_problem *p, int backward) {
+    job t = {0};
+    desk d;
     transform f;
-    const double along_0 = factor(t->l0, &f), along_1 = factor(t->l1, &f), points = (double)t->points;
+    measure(&t, p);
+    const double along_0 = factor(t.l0, &f), along_1 = factor(t.l1, &f), points = (double)t.points;
     const double outputs = (double)(p->queries[0] * p->queries[1] * p->h), u = (double)p->u;
-    const double columns = along_0 * (double)t->l1, queries = columns + along_1 * (double)p->queries[0];
+    const double columns = along_0 * (double)t.l1, queries = columns + along_1 * (double)p->queries[0];
     const double values = u * (columns + along_1 * (double)p->context[0]);
-    const double table = u * (columns + along_1 * (double)t->l0) * (double)((t->pairs + LANES - 1) / LANES);
+    const double table = u * (columns + along_1 * (double)t.l0) * (double)((t.pairs + LANES - 1) / LANES);
     const double pair = backward ? 2 * queries + 18 * u * points + 14 * outputs : queries + 4 * u * points + 4 * outputs;
-    const double chunk = (double)t->pairs * pair + (backward ? 2 : 1) * values;
-    const int64_t units = backward ? p->b : p->b * t->chunks;
-    const double share = (double)((units + p->threads - 1) / p->threads) * (double)(backward ? t->chunks : 1);
-    return chunk * share + (backward ? 2 : 1) * table;
+    const double chunk = (double)t.pairs * pair + (backward ? 2 : 1) * values;
+    const int64_t units = backward ? p->b : p->b * t.chunks; /* that threads can share */
+    const double busy = (double)SMALLER(units, p->threads), slower = lay_out(&t, backward, NULL, &d) > LARGE_DESK ? SLOWER : 1;
+    return slower * (chunk * (double)t.chunks / busy + (backward ? 2 : 1) * table / (double)p->threads);
 }
 
-static double direct_operations(const job *t, int backward) {
-    const lambda_problem *p = t->p;
+double NAME(direct_operations)(const lambda_problem *p, int backward) {
     double seen[2] = {0, 0}; /* pairs of a query and a position in its window */
     for (int axis = 0; axis < 2; axis++)
         for (int64_t n = 0; n < p->queries[axis]; n++) {
             const span s = visible(n, p->context[axis], p->scope[axis], 1);
             seen[axis] += (double)(s.last - s.first);
         }
-    const int64_t h = LARGER(2, p->h), vectors = t->chunks; /* a single head leaves part of the machine idle */
-    const double k = (double)p->k / (double)LANES, v = (double)vectors;
-    return seen[0] * seen[1] * (double)(p->b * p->u * h) * (backward ? 3 * k + 2 * v : k + v) / (double)p->threads;
+    const int64_t h = LARGER(2, p->h); /* a single head leaves part of the machine idle */
+    const double k = (double)p->k / (double)LANES, v = (double)((p->v + LANES - 1) / LANES);
+    return seen[0] * seen[1] * (double)(p->u * h) * (backward ? 3 * k + 2 * v : k + v) / (double)p->threads;
 }
 
-int NAME(spectral)(const lambda_problem *p, int backward) {
+int NAME(fft_possible)(const lambda_problem *p) {
     const int64_t sizes[] = {p->b,         p->h,          p->k,          p->v,        p->u,       p->queries[0],
                              p->queries[1], p->context[0], p->context[1], p->scope[0], p->scope[1]};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (sizes[i] < 1) return 0;
     if (p->stride[0] != 1 || p->stride[1] != 1 || p->dilation[0] != 1 || p->dilation[1] != 1) return 0;
     /* A transform mixes all positions: what rounding leaves of the future would be seen in the past. */
-    if (p->past < p->scope[0] * p->scope[1]) return 0;
-    if (p->way != LAMBDA_QUICKER) return p->way == LAMBDA_SPECTRAL;
-    job t = {0};
-    desk d;
-    measure(&t, p);
-    const double slower = lay_out(&t, backward, NULL, &d) > LARGE_DESK ? SLOWER : 1;
-    return operations(&t, backward) * slower < direct_operations(&t, backward);
+    return p->past >= p->scope[0] * p->scope[1];
 }
