@@ -1,15 +1,18 @@
 """A file is whole or not there."""
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 from threading import Thread
 
 import pytest
 
-from lambdanets.files import atomic_path, can_be_written, sha256, write_atomically
+from lambdanets.fields import refuse_nesting
+from lambdanets.files import atomic_path, can_be_written, read_json, read_text, sha256, write_atomically
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
@@ -94,3 +97,55 @@ def test_what_can_be_written(tmp_path):
         assert can_be_written(path) is answer
     assert not can_be_written(broken)
     assert can_be_written(loop)
+
+
+def test_text_is_read_from_regular_files_only(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes("naïve\r\n".encode())
+    (tmp_path / "link").symlink_to(path)
+    assert read_text(path) == read_text(tmp_path / "link") == "naïve\r\n"
+    assert read_text(path, 8) == "naïve\r\n"
+    with pytest.raises(OSError, match="it has more than 7 bytes"):
+        read_text(path, 7)
+    path.write_bytes(b"\xff")
+    with pytest.raises(UnicodeDecodeError):
+        read_text(path)
+    os.mkfifo(tmp_path / "pipe")
+    for special, kind in [(tmp_path / "pipe", "a pipe"), (Path("/dev/zero"), "a device")]:
+        for read in (read_text, sha256, read_json):
+            with pytest.raises(OSError, match=f"it is {kind}, not a regular file"):
+                read(special)
+    with pytest.raises(IsADirectoryError):
+        read_text(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        read_text(tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[" * 100_000, "its values are nested too deeply"),
+        ("[" * 40 + "]" * 40, "its values are nested more than 32 deep"),
+        (f"[{'0,' * 1_000_001}0]", "it has more than 1,000,000 values"),
+        ("1" * 5000, "Exceeds the limit"),
+        ("{", "Expecting property name"),
+        ("", "Expecting value"),
+    ],
+)
+def test_json_that_is_none(tmp_path, text, message):
+    (tmp_path / "f.json").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_json(tmp_path / "f.json")
+
+
+def test_json_comes_back(tmp_path):
+    value = {"a": [1, 2.5, None, True, "é"], "b": {"c": []}}
+    (tmp_path / "f.json").write_text(json.dumps(value))
+    assert read_json(tmp_path / "f.json") == value
+
+
+def test_a_value_that_holds_itself_is_refused():
+    value = []
+    value.append(value)
+    with pytest.raises(ValueError, match="nested more than 32 deep"):
+        refuse_nesting({"a": value})

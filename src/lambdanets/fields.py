@@ -2,10 +2,19 @@
 
 import ast
 import types
+import warnings
 from collections.abc import Iterable
 from dataclasses import fields
 from difflib import get_close_matches
+from reprlib import Repr
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+DEEPEST, MOST_VALUES = 32, 1_000_000  # of what a file may hold
+
+BRIEF = Repr()
+BRIEF.maxlevel = 3
+BRIEF.maxlist = BRIEF.maxtuple = BRIEF.maxdict = 10
+BRIEF.maxstring = BRIEF.maxother = 200
 
 
 def read(value: Any, hint: Any) -> Any:
@@ -20,7 +29,7 @@ def read(value: Any, hint: Any) -> Any:
             return fitted(candidate, hint)
         except TypeError:
             continue
-    raise TypeError(f"must be {told(hint)}, got {value!r}")
+    raise TypeError(f"must be {told(hint)}, got {brief(value)}")
 
 
 def literal(text: str) -> Any:
@@ -29,8 +38,10 @@ def literal(text: str) -> Any:
     if text.lower() in words:
         return words[text.lower()]
     try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the compiler, about texts that are no Python
+            return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):  # the last two where it is nested deeply
         return text
 
 
@@ -57,10 +68,13 @@ def fitted(value: Any, hint: Any) -> Any:
         if value is None:
             return None
     elif hint is float and type(value) in (int, float):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise TypeError(f"{brief(value)} is too large for a float") from None
     elif hint is Any or type(value) is hint:
         return value
-    raise TypeError(f"{value!r} is not {told(hint)}")
+    raise TypeError(f"{brief(value)} is not {told(hint)}")
 
 
 def fit_fields(instance: Any) -> None:
@@ -72,7 +86,8 @@ def fit_fields(instance: Any) -> None:
             object.__setattr__(instance, field.name, fitted(value, hints[field.name]))
         except TypeError:
             raise ValueError(
-                f"{type(instance).__name__}: {field.name} must be {told(hints[field.name])}, got {field.name}={value!r}"
+                f"{type(instance).__name__}: {field.name} must be {told(hints[field.name])}, "
+                f"got {field.name}={brief(value)}"
             ) from None
 
 
@@ -101,6 +116,32 @@ def told(hint: Any) -> str:
     if hint is types.NoneType:
         return "None"
     return str(hint) if choices else hint.__name__
+
+
+def brief(value: Any) -> str:
+    """The repr of any value, cut where it is long.
+
+    >>> brief([1, "a"]), len(brief("a" * 10**6)), brief(16**5000)
+    ("[1, 'a']", 200, 'an int of 20001 bits')
+    """
+    try:
+        return BRIEF.repr(value)
+    except ValueError:  # Python does not write integers of more than 4300 digits
+        return f"an int of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
+
+
+def refuse_nesting(value: Any) -> None:
+    """ValueError for what is nested, or refers to itself, so that a program that walks through it would not end."""
+    waiting, values = [(value, 1)], 0
+    while waiting:
+        one, depth = waiting.pop()
+        inner = [*one, *one.values()] if isinstance(one, dict) else one if isinstance(one, list) else []
+        values += len(inner)
+        if inner and depth > DEEPEST:
+            raise ValueError(f"its values are nested more than {DEEPEST} deep")
+        if values > MOST_VALUES:
+            raise ValueError(f"it has more than {MOST_VALUES:,} values")
+        waiting += [(each, depth + 1) for each in inner if isinstance(each, dict | list)]
 
 
 def nearest(name: str, names: Iterable[str], prefix: str = "") -> str:

@@ -1,14 +1,22 @@
-"""Files that are either whole or not there, for every room."""
+"""Files that are either whole or not there, and files that others wrote, for every room."""
 
+import errno
 import hashlib
+import json
 import os
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+from lambdanets.fields import refuse_nesting
+
+LARGEST_TEXT = 16 * 2**20  # bytes of a text file; names of 300,000 classes fit
 
 
 @contextmanager
@@ -86,5 +94,43 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 def sha256(path: Path) -> str:
     """Of what a file holds, read in pieces."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Open a regular file for reading. Anything else is an OSError: a pipe would block, a device may never end."""
+    mode = os.stat(path).st_mode
+    kinds = {stat.S_ISFIFO: "a pipe", stat.S_ISSOCK: "a socket", stat.S_ISCHR: "a device", stat.S_ISBLK: "a device"}
+    for is_kind, kind in kinds.items():
+        if is_kind(mode):
+            raise OSError(errno.EINVAL, f"it is {kind}, not a regular file", str(path))
+    return path.open("rb")
+
+
+def read_text(path: Path, largest: int = LARGEST_TEXT) -> str:
+    """The text of a regular UTF-8 file of at most `largest` bytes; OSError or UnicodeDecodeError for any other."""
+    with open_regular(path) as file:
+        content = file.read(largest + 1)
+    if len(content) > largest:
+        raise OSError(errno.EFBIG, f"it has more than {largest:,} bytes", str(path))
+    return content.decode()
+
+
+def read_json(path: Path) -> Any:
+    """The value of a JSON file that is no deeper or larger than ours; OSError or ValueError for any other."""
+    try:
+        value = json.loads(read_text(path))
+    except RecursionError as error:
+        raise ValueError("its values are nested too deeply") from error
+    refuse_nesting(value)
+    return value
+
+
+def reason(error: Exception) -> str:
+    """Why a file cannot be read, without its name.
+
+    >>> reason(FileNotFoundError(2, "No such file or directory", "run.json")), reason(ValueError("no JSON"))
+    ('No such file or directory', 'no JSON')
+    """
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -16,7 +16,7 @@ from lambdanets.cli.compare import CONTESTS as NAMES
 from lambdanets.cli.main import main
 from lambdanets.paper.tables import published
 from lambdanets.train.config import ConfigError
-from lambdanets.train.folder import Description
+from lambdanets.train.description import Description
 from lambdanets.train.keeper import StoppedError
 from lambdanets.train.run import train
 from tiny import Stop

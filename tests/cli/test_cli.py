@@ -71,7 +71,8 @@ def test_plan_marks_the_plan_that_is_taken(capsys, arguments):
     assert all("measured" in line or "cannot:" in line for line in lines)
 
 
-def test_plan_measures_what_it_has_patience_for(capsys):
+def test_plan_measures_what_it_has_patience_for(capsys, monkeypatch):
+    monkeypatch.setattr("lambdanets.ops.plans.native.unavailable", lambda: None)
     main(["plan", "5", "--d", "8", "--patience", "0"])
     assert capsys.readouterr().out.count("not measured") == len(lambdanets.ops.plans.PLANS)
 
@@ -148,12 +149,14 @@ def test_a_file_that_cannot_be_read_is_one_line(capsys, monkeypatch):
 
 
 def test_a_missing_package_is_one_sentence(capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "rich.progress", None)
-    monkeypatch.delitem(sys.modules, "lambdanets.cli.terminal", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.delitem(sys.modules, "lambdanets.bench.picture", raising=False)
+    monkeypatch.delitem(sys.modules, "lambdanets.bench.picture_of_sizes", raising=False)
     with pytest.raises(SystemExit) as ended:
-        main(["bench", "limit", "--quick"])
+        main(["bench", "picture", "report.json", "picture.png"])
     assert ended.value.code == 1
-    assert capsys.readouterr().err == "lambdanets bench limit: rich is not installed: pip install 'lambdanets[bench]'\n"
+    said = capsys.readouterr().err
+    assert said == 'lambdanets bench picture: matplotlib is not installed: pip install ".[bench]"\n'
 
 
 def test_fewer_instructions_are_for_everyone(tmp_path):

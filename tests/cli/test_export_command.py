@@ -84,7 +84,7 @@ def test_mistakes_with_a_folder_are_one_line(capsys, folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     monkeypatch.delitem(sys.modules, "lambdanets.models.hub")
     monkeypatch.delattr("lambdanets.models.hub")
-    assert "pip install 'lambdanets[hub]'" in failure(capsys, "mine", code=1)
+    assert 'pip install ".[hub]"' in failure(capsys, "mine", code=1)
 
 
 @pytest.mark.parametrize(
@@ -122,4 +122,4 @@ def test_a_wrong_export_is_one_line(capsys, monkeypatch):
 def test_a_missing_package_is_one_sentence(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     said = failure(capsys, MODEL, code=1)
-    assert said == "lambdanets export: onnx is not installed: pip install 'lambdanets[export]'\n"
+    assert said == 'lambdanets export: onnx is not installed: pip install ".[export]"\n'

@@ -19,7 +19,6 @@ from tiny import TINY
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    torch.set_num_threads(1)  # as every test has it, which begins later
     folder = tmp_path_factory.mktemp("runs")
     main(["train", "digits", "--runs", str(folder), "--name", "one", *TINY])
     return folder
@@ -179,10 +178,11 @@ def test_a_run_that_goes_on_stays_what_it_is(runs, change, complaint, capsys):
 
 def test_one_process_at_a_time_trains_in_a_folder(runs, capsys):
     program = (
-        "import sys, time; from pathlib import Path; from lambdanets.train.folder import RunFolder, claimed\n"
-        "with claimed(RunFolder(Path(sys.argv[1]))): print('mine', flush=True); time.sleep(60)"
+        "import sys; from pathlib import Path; from lambdanets.train.folder import RunFolder, claimed\n"
+        "with claimed(RunFolder(Path(sys.argv[1]))): print('mine', flush=True); sys.stdin.read()"
     )
-    other = subprocess.Popen([sys.executable, "-c", program, str(runs / "one")], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", program, str(runs / "one")]
+    other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert other.stdout.readline() == "mine\n"
         before = contents(runs / "one")
@@ -198,6 +198,16 @@ def test_one_process_at_a_time_trains_in_a_folder(runs, capsys):
 def test_only_data_can_be_changed_for_an_evaluation(runs, capsys):
     assert refused("eval", "one", "--runs", str(runs), "model.width=99", "optim.lr=7") == 2
     assert "only data. can be changed for an evaluation, got model.width=99, optim.lr=7" in capsys.readouterr().err
+
+
+def test_a_size_that_the_network_does_not_take(tmp_path, capsys):
+    network = ("model.name=vit_micro_small", "model.d=12", "model.depth=1", "model.patch=2")
+    rest = ("data.limit=64", "trainer.max_epochs=1", "data.workers=0")
+    main(["train", "digits", "--runs", str(tmp_path), "--name", "vit", *network, *rest])
+    capsys.readouterr()
+    assert refused("eval", "vit", "--runs", str(tmp_path), "data.image_size=16") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "there are positions for a grid of (4, 4) patches, got (8, 8)" in line
 
 
 def test_names_with_brackets_and_patterns_that_fit_folders(runs, digit, capsys):

@@ -188,6 +188,7 @@ def test_unreadable_file(tmp_path, monkeypatch):
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
+    (tmp_path / "x").touch()
     monkeypatch.setattr(type(tmp_path), "open", refuse)
     with pytest.raises(BadImageError, match=r"^x: Permission denied$"):
         decode(tmp_path / "x", "x", 3)

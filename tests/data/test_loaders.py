@@ -21,7 +21,7 @@ from lambdanets.data import (
 )
 from lambdanets.data.loader import Plan
 from lambdanets.data.shuffled import SplitLoader
-from lambdanets.data.streamed import StreamEvaluationLoader, StreamLoader
+from lambdanets.data.streamed import StreamEvaluationLoader, StreamLoader, StreamSampleLoader
 from lambdanets.data.transforms import for_training
 
 
@@ -186,6 +186,21 @@ def test_evaluation_of_a_stream_has_every_image_once(workers):
     ]
     counted = [name for loader in loaders for batch in loader for name in batch.names]
     assert sorted(counted, key=int) == [str(i) for i in range(23)]
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_a_sample_of_a_stream_is_the_same_whatever_the_workers_are(workers):
+    loader = StreamSampleLoader(NumberStream(61, length=61), plan(8, workers=workers), images=20)
+    first_pass = names(loader)
+    assert [len(batch) for batch in first_pass] == [8, 8, 8]
+    assert first_pass == names(loader) == names(StreamSampleLoader(NumberStream(61, length=61), plan(8), images=20))
+    assert len(set(flat(first_pass))) == 24
+
+
+def test_a_sample_of_a_short_stream_has_every_image_once():
+    for length in (10, 400, None):  # what the stream says of itself need not be so
+        sample = flat(names(StreamSampleLoader(NumberStream(10, length), plan(8), images=64)))
+        assert sorted(sample, key=int) == [str(i) for i in range(10)]
 
 
 def test_a_stream_has_to_know_its_length_to_train():

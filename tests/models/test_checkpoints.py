@@ -282,6 +282,22 @@ def test_a_pickle_is_not_opened(tmp_path):
         ResNet.from_pretrained(tmp_path)
 
 
+def test_a_folder_of_another_geometry_is_refused(tmp_path):
+    """Weights belong to one configuration, and neither a file nor an argument can say otherwise."""
+    for name, scope in (("one", (3, 5)), ("other", (5, 3))):
+        model = small(layer="vector", layer_options={"scope": scope})
+        nn.init.constant_(model.classifier.bias, scope[0])
+        model.save_pretrained(tmp_path / name)
+    with pytest.raises(TypeError, match="from_pretrained knows no layer_options"):
+        ResNet.from_pretrained(tmp_path / "one", layer_options={"scope": (5, 3)})
+    one, other = (ResNet.from_pretrained(tmp_path / name) for name in ("one", "other"))
+    with pytest.raises(RuntimeError, match=r"relate\.weight was saved with scope=\(3, 5\), but this Vector2d has"):
+        other.load_state_dict(one.state_dict())
+    os.replace(tmp_path / "other" / "config.json", tmp_path / "one" / "config.json")
+    with pytest.raises(CheckpointError, match="belongs to another network"):
+        ResNet.from_pretrained(tmp_path / "one")
+
+
 def test_other_options_and_places_are_refused(tmp_path):
     small().save_pretrained(tmp_path / "net")
     with pytest.raises(TypeError, match="from_pretrained knows no num_classes"):

@@ -133,6 +133,23 @@ def test_torchs_encoder_with_a_decoder(style, dtype):
     assert error(ours(source, target, there, wanted), other.double()) < TOLERANCE[dtype]
 
 
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
+@every_dtype
+def test_torchs_encoder_with_a_decoder_is_causal_only_if_asked(dtype):
+    theirs = theirs_of(nn.Transformer, STYLES[0], dtype)
+    ours, causal = from_torch(theirs), from_torch(theirs, causal=True)
+    source, target = tokens(M, dtype), tokens(N, dtype, 4)
+    masked = theirs(source, target, tgt_mask=~earlier(N))
+    expected = [
+        (ours(source, target), theirs(source, target)),
+        (ours(source, target, target_mask=earlier(N)[None]), masked),
+        (causal(source, target), masked),
+    ]
+    for mine, other in expected:
+        assert error(mine, other.double()) < TOLERANCE[dtype]
+    assert error(ours(source, target), masked.double()) > 1e-3
+
+
 @pytest.mark.filterwarnings("ignore:from_torch")
 def test_torchs_layers_and_what_becomes_of_them():
     for kind, ours_is in ((nn.TransformerEncoderLayer, EncoderBlock), (nn.TransformerDecoderLayer, DecoderBlock)):

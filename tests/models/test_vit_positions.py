@@ -80,3 +80,29 @@ def test_tokens_without_positions_are_refused():
             added(torch.zeros(shape))
     with pytest.raises(ValueError, match="AbsolutePositions: size must be a positive integer, got size=0"):
         AbsolutePositions(0, 5)
+
+
+@pytest.mark.parametrize(("size", "ahead"), [((2, 8), 1), ((8, 2), 1), ((17, 1), 0)])
+def test_positions_of_another_grid_are_not_loaded(size, ahead):
+    positions = LearnedPositions(6, (4, 4), 1)
+    state = LearnedPositions(6, size, ahead).state_dict()
+    told = rf"weight was saved with size=\({size[0]}, {size[1]}\), ahead={ahead}, but this LearnedPositions has "
+    with pytest.raises(RuntimeError, match=told + r"size=\(4, 4\), ahead=1; build the network .* with resize\(\)"):
+        positions.load_state_dict(state)
+    positions.load_state_dict(dict(state))  # without the record
+    assert torch.equal(positions.weight, state["weight"])
+    other = LearnedPositions(6, (3, 5), ahead)
+    other.resize(size)
+    other.load_state_dict(state)
+
+
+def test_a_vit_refuses_the_tables_of_another_window():
+    def vit(scope):
+        return create_model("lambda_vit_micro_small", **TINY, mixer_options={"scope": scope})
+
+    name = r"encoder\.blocks\.0\.mix\.layer\.layer\.table\.weight"
+    with pytest.raises(RuntimeError, match=name + r" was saved with scope=\(3, 5\), but .* has scope=\(5, 3\)"):
+        vit((5, 3)).load_state_dict(vit((3, 5)).state_dict())
+    resized = vit((3, 5))
+    resized.resize(2 * SIDE)
+    resized.load_state_dict(vit((3, 5)).state_dict())

@@ -1,15 +1,17 @@
 """Images that cannot be read: few are left out and named, many end the run."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from damage import write_images
 
-from lambdanets.data import DataError
+from lambdanets.data import DataConfig, DataError, open_data
 from lambdanets.train.folder import RunFolder
 from lambdanets.train.keeper import StoppedError
 from lambdanets.train.run import train
+from lambdanets.train.skips import Skips
 from tiny import Stop, tiny
 
 
@@ -36,6 +38,36 @@ def test_more_than_one_in_a_hundred_end_the_run(tmp_path):
     write_images(tmp_path / "data" / "val", 50, bad=0)
     with pytest.raises(DataError, match=r"6 of 550 images cannot be read, more than 1%; .*skipped\.csv names each"):
         run_on(tmp_path / "data", tmp_path / "run")
+
+
+def test_a_small_data_set_may_have_three(tmp_path):
+    bad = write_images(tmp_path / "data" / "train", 40, bad=2)
+    bad |= write_images(tmp_path / "data" / "val", 20, bad=1)
+    assert run_on(tmp_path / "data", tmp_path / "run", "data.batch_size=20") is not None
+    assert {line.partition(",")[0] for line in (tmp_path / "run" / "skipped.csv").read_text().splitlines()} == bad
+
+
+def test_more_than_three_end_the_run_of_a_small_data_set(tmp_path):
+    write_images(tmp_path / "data" / "train", 40, bad=4)
+    write_images(tmp_path / "data" / "val", 20, bad=0)
+    with pytest.raises(DataError, match="4 of 60 images cannot be read, more than the 3 tolerated in a small data set"):
+        run_on(tmp_path / "data", tmp_path / "run", "data.batch_size=20")
+
+
+@pytest.mark.parametrize(("smallest_class", "tolerated"), [(None, 0), (1, 0), (2, 1), (4, 3), (500, 3)])
+def test_every_class_keeps_an_image(tmp_path, smallest_class, tolerated):
+    assert Skips(tmp_path / "skipped.csv", 60, smallest_class).few == tolerated
+
+
+def test_the_smallest_class_is_that_of_training(tmp_path):
+    for split, sizes in {"train": {"a": 5, "b": 3}, "val": {"a": 1, "b": 1}}.items():
+        for name, size in sizes.items():
+            (tmp_path / split / name).mkdir(parents=True)
+            for number in range(size):
+                (tmp_path / split / name / f"{number}.png").touch()
+    config = DataConfig(source="folder", root=str(tmp_path))
+    assert open_data(config).smallest_class == 3
+    assert open_data(replace(config, limit=1)).smallest_class == 1
 
 
 def test_one_in_a_hundred_is_of_the_whole_epoch_when_it_is_interrupted(tmp_path):

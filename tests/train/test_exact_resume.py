@@ -122,6 +122,18 @@ def test_interrupted_is_uninterrupted(tmp_path, uninterrupted, place, number):
     same(tmp_path, uninterrupted())
 
 
+@pytest.mark.parametrize("place", ["within the second epoch", "in the last validation"])
+def test_statistics_estimated_at_the_end_are_the_same(tmp_path, monkeypatch, place):
+    """As in runs of many steps; what is found at the end is the same, too."""
+    monkeypatch.setattr("lambdanets.train.norm_statistics.SHORT_RUN", 0)
+    run_until_end(tmp_path / "whole")
+    interrupt(tmp_path / "interrupted", (), *PLACES[place], signal.SIGTERM)
+    run_until_end(tmp_path / "interrupted", resume=True)
+    same(tmp_path / "interrupted", state_of_run(tmp_path / "whole"))
+    whole, interrupted = (RunFolder(tmp_path / name).description() for name in ("whole", "interrupted"))
+    assert (whole.accuracy, whole.epochs) == (interrupted.accuracy, 2)
+
+
 VARIANTS = {
     "accumulating": ["trainer.accumulate_grad_batches=2"],
     "workers": ["data.workers=2"],

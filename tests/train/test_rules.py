@@ -13,6 +13,7 @@ from lambdanets.nn.tables import RelationTable
 from lambdanets.train.averages import decay_at, decay_for, pairs_of, set_norm_decay, update_average
 from lambdanets.train.config import OptimConfig, TrainerConfig
 from lambdanets.train.mixing import Mixing
+from lambdanets.train.resolve import list_recipes, resolve
 from lambdanets.train.schedule import make_optimizer, parameter_groups, planned_steps, share_of_lr
 
 SMALL = dict(width=4, h=2, k=4, image_size=8)
@@ -62,8 +63,24 @@ def test_warm_up_is_a_line_and_the_rest_a_cosine():
 def test_steps_are_known_before_the_run(trainer, epoch, run):
     steps = planned_steps(10, 32, trainer, OptimConfig(warmup_epochs=1.5))
     assert (steps.epoch, steps.run) == (epoch, run)
-    assert steps.warmup == round(1.5 * epoch)
+    assert steps.warmup == min(round(1.5 * epoch), run // 4)
     assert steps.images == 32 * trainer.accumulate_grad_batches
+
+
+@pytest.mark.parametrize(
+    ("epochs", "warmup_epochs", "warmup"),
+    [(20, 5.0, 50), (40, 3.0, 30), (19, 5.0, 47), (5, 3.0, 12), (1, 5.0, 2), (8, 0.0, 0)],
+)
+def test_warm_up_is_a_quarter_of_the_run_at_most(epochs, warmup_epochs, warmup):
+    steps = planned_steps(10, 32, TrainerConfig(max_epochs=epochs), OptimConfig(warmup_epochs=warmup_epochs))
+    assert steps.warmup == warmup
+
+
+def test_the_cap_leaves_the_warm_up_of_recipes_as_it_is():
+    for recipe in list_recipes():
+        config = resolve(recipe)
+        steps = planned_steps(100, 32, config.trainer, config.optim)
+        assert steps.warmup == 100 * config.optim.warmup_epochs, recipe
 
 
 def test_short_runs_forget_faster():
@@ -73,7 +90,7 @@ def test_short_runs_forget_faster():
     norm = nn.BatchNorm2d(2)
     set_norm_decay(norm, 0.9999, 28_000)
     assert norm.momentum == pytest.approx(1 / 280)
-    set_norm_decay(norm, 0.9999, 100)
+    set_norm_decay(norm, 0.9999, 1000)
     assert norm.momentum == pytest.approx(0.1)
     set_norm_decay(norm, 0.5, 10**9)
     assert norm.momentum == 0.5

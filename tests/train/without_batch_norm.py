@@ -4,7 +4,10 @@ Processes on CPUs have batch statistics of their own, so that only such networks
 program of its own, because Lightning starts its processes with the command that it was started with.
 """
 
+import os
+import time
 from functools import wraps
+from pathlib import Path
 
 from torch import nn
 from torch.nn.functional import group_norm
@@ -29,6 +32,28 @@ class NoBatchNorm2d(nn.BatchNorm2d):
         return group_norm(x, 1, self.weight, self.bias)
 
 
+# Where to wait, as "STEP FOLDER".
+PAUSE = "LAMBDANETS_TESTS_PAUSE"
+
+
+class Pause:
+    """A hook that lets a test do something in a known step, however fast the machine is.
+
+    A process that has come to the step leaves a file `waiting-PID` in the folder, and goes on when `go` is there.
+    """
+
+    def __init__(self, step: str, folder: str) -> None:
+        self.step, self.folder = int(step), Path(folder)
+        self.begun = 0
+
+    def __call__(self, module: nn.Module, inputs: object) -> None:
+        self.begun += module.training
+        if module.training and self.begun == self.step:
+            (self.folder / f"waiting-{os.getpid()}").touch()
+            while not (self.folder / "go").exists():
+                time.sleep(0.02)
+
+
 OTHERS = {nn.BatchNorm1d: NoBatchNorm1d, nn.BatchNorm2d: NoBatchNorm2d}
 
 
@@ -37,6 +62,8 @@ def create_model(*arguments, **more):
     model = make(*arguments, **more)
     for module in model.modules():
         module.__class__ = OTHERS.get(type(module), type(module))
+    if PAUSE in os.environ:
+        model.register_forward_pre_hook(Pause(*os.environ[PAUSE].split(" ", 1)))
     return model
 
 

@@ -13,12 +13,14 @@ from lambdanets.bench.gate import agree
 from lambdanets.bench.peers import CONTESTANTS, Shape
 from lambdanets.models import Middle, Place, create_model
 from lambdanets.models.middle import Strided
+from lambdanets.optional import import_torchvision
 
 BASELINE = "resnet50"
 OURS = "lambda_resnet50"
 
 
 def torchvision_resnet50() -> nn.Module:
+    import_torchvision()
     from torchvision.models import resnet50
 
     network: nn.Module = resnet50()

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from lambdanets.bench.formats import MEMORY_FORMATS, Format, convert
 from lambdanets.nn import LambdaLayer2d
+from lambdanets.optional import import_torchvision, install_hint
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ def lucidrains_layer(s: Shape) -> nn.Module:
 
 
 def timm_layer(s: Shape) -> nn.Module:
+    import_torchvision()  # which timm imports
     from timm.layers.lambda_layer import LambdaLayer
 
     layer: nn.Module = LambdaLayer(s.d, s.d, stride=1, num_heads=s.h, dim_head=s.k, r=s.scope)
@@ -104,7 +106,7 @@ CONTESTANTS: dict[str, Contestant] = {
 def absent() -> dict[str, str]:
     """Who cannot be compared with here, and why."""
     return {
-        name: f"{who.package} is not installed, pip install 'lambdanets[bench]'"
+        name: f"{who.package} is not installed, {install_hint('bench')}"
         for name, who in CONTESTANTS.items()
         if not who.is_installed()
     }

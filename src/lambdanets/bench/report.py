@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lambdanets.bench.job import Row
-from lambdanets.files import write_atomically
+from lambdanets.files import read_json, write_atomically
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Report:
     def read(cls, path: Path) -> "Report":
         """A report from its file; what is not one is a ValueError."""
         try:
-            return cls(**json.loads(path.read_text()))
-        except (json.JSONDecodeError, UnicodeDecodeError, TypeError) as error:
+            return cls(**read_json(path))
+        except (ValueError, TypeError) as error:
             raise ValueError(f"{path} is not a report of lambdanets bench: {error}") from error
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
+from lambdanets.cli.output import say
 from lambdanets.cli.parser import (
     Parser,
     Subparsers,
@@ -94,10 +95,8 @@ def run(options: argparse.Namespace, benchmark: str) -> None:
     from lambdanets.bench.machine import describe_machine
     from lambdanets.bench.peers import absent
     from lambdanets.bench.report import Report, command_line
-
-    with from_extra("bench"):
-        from lambdanets.cli.tables import show
-        from lambdanets.cli.terminal import run_jobs, wide_console
+    from lambdanets.cli.tables import show
+    from lambdanets.cli.terminal import run_jobs, wide_console
 
     check_writable("--json", options.json)
     if options.threads is not None:
@@ -105,12 +104,12 @@ def run(options: argparse.Namespace, benchmark: str) -> None:
     if benchmark == "layers":
         options.memory = options.memory or ("none" if options.quick else "all")
         for name, reason in absent().items():
-            print(f"without {name}: {reason}")
+            say(f"without {name}: {reason}")
     module = import_module(f"lambdanets.bench.{benchmark}")
     given = {name: value for name, value in vars(options).items() if name in module.Settings.__dataclass_fields__}
     settings = module.Settings(**given)
     try:
-        with from_extra("bench"):
+        with from_extra("train" if benchmark == "training" else "bench"):
             rows = run_jobs(module.jobs(settings))
     except CannotBenchmarkError as error:
         raise UserError(str(error), code=1) from error

@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lambdanets.cli.output import say
 from lambdanets.cli.parser import Subparsers, UserError, add_command, positive
 from lambdanets.cli.run_argument import SETTINGS, about_runs
 
@@ -95,7 +96,7 @@ def report(rows: list[dict[str, Any]], contest: "Contest", options: argparse.Nam
     write_atomically(contest.out / "results.csv", as_csv(rows).encode())
     draw_comparison(rows, title, contest.out / "results.png")
     wide_console().print(shown(rows, title))
-    print(f"in {contest.out}: results.csv, results.json, results.png and the runs")
+    say(f"in {contest.out}: results.csv, results.json, results.png and the runs")
 
 
 def chosen(entries: list[Any], only: str | None) -> list[Any]:

@@ -2,9 +2,9 @@
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
+from lambdanets.cli.output import complain, say
 from lambdanets.cli.parser import Subparsers, add_command, check_writable, write
 from lambdanets.cli.run_argument import SETTINGS, about_runs, add_run_argument, run_from
 
@@ -22,9 +22,7 @@ def run(options: argparse.Namespace) -> None:
         from lambdanets.train.evaluate import evaluate_run
 
         folder = run_from(options)
-        evaluation = evaluate_run(
-            folder, options.settings, lambda complaint: print(f"not used: {complaint}", file=sys.stderr)
-        )
+        evaluation = evaluate_run(folder, options.settings, lambda complaint: complain(f"not used: {complaint}"))
     if options.json is not None:
         write(options.json, f"{json.dumps(evaluation.figures(), indent=2)}\n")
-    print(f"{folder.path}: {evaluation}")
+    say(f"{folder.path}: {evaluation}")

@@ -1,10 +1,10 @@
 """`lambdanets export`: a network as a file that other programs run."""
 
 import argparse
-import sys
 from pathlib import Path
 
 from lambdanets.cli.model_argument import add_model_argument, model_from
+from lambdanets.cli.output import complain, say
 from lambdanets.cli.parser import Subparsers, UserError, add_command, from_extra, image_size
 
 
@@ -30,8 +30,8 @@ def run(options: argparse.Namespace) -> None:
         raise UserError(str(error)) from error
     except ExportError as error:
         raise UserError(str(error), code=1) from error
-    print(exported)
+    say(exported)
 
 
 def to_stderr(stage: str) -> None:
-    print(f"{stage} ...", file=sys.stderr)
+    complain(f"{stage} ...")

@@ -3,7 +3,9 @@
 import argparse
 import platform
 
+from lambdanets.cli.output import say
 from lambdanets.cli.parser import Subparsers, add_command
+from lambdanets.optional import install_hint
 
 
 def add_parser(commands: Subparsers) -> None:
@@ -26,7 +28,7 @@ def run(_: argparse.Namespace) -> None:
     versions = {package: installed_version(package) for package in PACKAGES}
     versions["torch"] = torch.__version__  # with the build, such as +cpu
     for package, version in versions.items():
-        facts[package] = version or "not installed (optional, for lambdanets bench: pip install 'lambdanets[bench]')"
+        facts[package] = version or f"not installed (optional, for lambdanets bench: {install_hint('bench')})"
     width = max(map(len, facts))
     for name, fact in facts.items():
-        print(f"{name:<{width}}  {fact}")
+        say(f"{name:<{width}}  {fact}")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import lambdanets
 from lambdanets.cli import bench, compare, evaluate, export, info, paper, plan, predict, profile, runs, train
+from lambdanets.cli.output import complain, escape_what_cannot_be_encoded
 from lambdanets.cli.parser import Parser, UserError
 from lambdanets.cli.run_argument import SETTINGS
 
@@ -34,18 +35,19 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; what the user can put right ends it with one line on stderr, not with a traceback."""
+    escape_what_cannot_be_encoded()
     options = parse(arguments)
     options.arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
         options.run(options)
         sys.stdout.flush()
     except UserError as error:
-        print(f"{options.prog}: {error}", file=sys.stderr)
+        complain(f"{options.prog}: {error}")
         sys.exit(error.code)
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "allocate" not in str(error):  # torch has no class of its own for it
             raise
-        print(f"{options.prog}: there is not enough memory for this size and batch", file=sys.stderr)
+        complain(f"{options.prog}: there is not enough memory for this size and batch")
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -53,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         give_up_output()
         if isinstance(error, BrokenPipeError):  # whoever read our output has seen enough
             sys.exit(141)
-        print(f"{options.prog}: {error}", file=sys.stderr)
+        complain(f"{options.prog}: {error}")
         sys.exit(1)
 
 

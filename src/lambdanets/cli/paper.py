@@ -32,13 +32,12 @@ def add_parser(commands: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    from lambdanets.cli.terminal import wide_console
     from lambdanets.paper import regenerate
     from lambdanets.paper.entries import summary
 
-    with from_extra("bench"):
-        from lambdanets.cli.terminal import wide_console
-
-        if options.html is not None:
+    if options.html is not None:
+        with from_extra("bench"):
             from lambdanets.paper.page import page
     check_options(options)
     entries = regenerate(options.table, tracked("counting"))

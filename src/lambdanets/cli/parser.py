@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+from lambdanets.cli.output import safe
 from lambdanets.files import can_be_written, write_atomically
+from lambdanets.optional import install_hint
 
 Run = Callable[[argparse.Namespace], None]
 # argparse has no public name for what add_subparsers returns.
@@ -26,7 +28,7 @@ class Parser(argparse.ArgumentParser):
     """Says what is wrong without repeating the whole usage."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        self.exit(2, safe(f"{self.prog}: {message} (see {self.prog} --help)") + "\n")
 
 
 class Formatter(argparse.ArgumentDefaultsHelpFormatter):
@@ -106,4 +108,4 @@ def from_extra(extra: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         package = (error.name or "a package").partition(".")[0]
         wanted = "stream" if package in ("datasets", "webdataset") else extra
-        raise UserError(f"{package} is not installed: pip install 'lambdanets[{wanted}]'", code=1) from error
+        raise UserError(f"{package} is not installed: {install_hint(wanted)}", code=1) from error

@@ -2,6 +2,7 @@
 
 import argparse
 
+from lambdanets.cli.output import say
 from lambdanets.cli.parser import Subparsers, UserError, add_command, positive, seconds, sizes
 
 
@@ -50,7 +51,7 @@ def run(options: argparse.Namespace) -> None:
         explained = layer.explain(size, b=options.batch, training=options.training, patience=options.patience)
     except ValueError as error:
         raise UserError(str(error)) from error
-    print(explained)
+    say(*explained.plans)
 
 
 def for_every_axis(numbers: tuple[int, ...]) -> int | tuple[int, ...]:

@@ -1,12 +1,11 @@
 """`lambdanets predict`: what a trained network takes your images for."""
 
 import argparse
-import json
-import sys
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from lambdanets.cli.output import complain, say_json
 from lambdanets.cli.parser import Subparsers, UserError, add_command, positive
 from lambdanets.cli.run_argument import about_runs, add_run_argument, run_from
 
@@ -33,7 +32,7 @@ def run(options: argparse.Namespace) -> None:
 
         predictor = Predictor(run_from(options))
         for complaint in predictor.complaints:
-            print(f"not used: {complaint}", file=sys.stderr)
+            complain(f"not used: {complaint}")
         predictions = predictor.predict(find_images(options.images), options.top)
         failed = (as_json if options.json else as_table)(predictions)
     if failed:
@@ -45,7 +44,7 @@ def as_json(predictions: Iterable["Prediction"]) -> int:
     failed = 0
     for prediction in predictions:
         failed += prediction.error is not None
-        print(json.dumps(asdict(prediction)), flush=True)
+        say_json(asdict(prediction))
     return failed
 
 
@@ -59,7 +58,7 @@ def as_table(predictions: Iterable["Prediction"]) -> int:
     for prediction in predictions:
         if prediction.error is not None:
             failed += 1
-            print(f"{prediction.image}: {prediction.error}", file=sys.stderr)
+            complain(f"{prediction.image}: {prediction.error}")
             continue
         while len(shown.columns) <= len(prediction.top):
             shown.add_column(str(len(shown.columns)), no_wrap=True)

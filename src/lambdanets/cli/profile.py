@@ -6,12 +6,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from lambdanets.cli.model_argument import add_model_argument, model_from
+from lambdanets.cli.output import safe
 from lambdanets.cli.parser import (
     Subparsers,
     UserError,
     add_command,
     check_writable,
-    from_extra,
     image_size,
     positive,
     write,
@@ -33,13 +33,12 @@ def add_parser(commands: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> None:
     import torch
+    from rich.text import Text
 
     from lambdanets.bench.formats import convert
+    from lambdanets.cli.tables import table
+    from lambdanets.cli.terminal import progress_console, wide_console
     from lambdanets.cost import profile
-
-    with from_extra("bench"):
-        from lambdanets.cli.tables import table
-        from lambdanets.cli.terminal import progress_console, wide_console
 
     check_writable("--json", options.json)
     if options.threads is not None:
@@ -50,7 +49,7 @@ def run(options: argparse.Namespace) -> None:
     x = torch.randn(options.batch, model.config.in_chans, height, width, dtype=next(model.parameters()).dtype)
     x = x.contiguous(memory_format=torch.channels_last)
     try:
-        with progress_console().status(f"running {options.model}"):
+        with progress_console().status(Text(safe(f"running {options.model}"))):
             costs = profile(model, x, rounds=options.rounds)
     except ValueError as error:
         raise UserError(str(error)) from error

@@ -1,8 +1,8 @@
 """`lambdanets runs`: all runs at a glance."""
 
 import argparse
-import json
 
+from lambdanets.cli.output import say, say_json
 from lambdanets.cli.parser import Subparsers, add_command
 from lambdanets.cli.run_argument import about_runs, add_runs_option
 
@@ -20,19 +20,20 @@ def run(options: argparse.Namespace) -> None:
         from lambdanets.train.folder import RunError, all_runs
 
         shown = table("", "run", "model", "data", "parameters", "epochs", "accuracy, %", "images/s", "minutes", "state")
+        damaged = []
         for one in all_runs(options.runs):
             try:
                 found = one.progress()
-            except (RunError, OSError, ValueError, KeyError) as error:
-                shown.add_row(one.path.name, *["-"] * 7, str(error))
+            except RunError as error:
+                damaged.append(f"{one.path.name}: {error}")
                 if options.json:
-                    print(json.dumps({"run": str(one.path), "state": "damaged", "error": str(error)}))
+                    say_json({"run": str(one.path), "state": "damaged", "error": str(error)})
                 continue
             accuracy = None if found.accuracy is None else 100 * found.accuracy
             state = "finished" if found.finished else "unfinished"
             if options.json:
                 figures = {"run": str(one.path), "state": state, "accuracy": found.accuracy, "epochs": found.epochs}
-                print(json.dumps(figures | {"model": found.model, "parameters": found.parameters, "data": found.data}))
+                say_json(figures | {"model": found.model, "parameters": found.parameters, "data": found.data})
             shown.add_row(
                 one.path.name,
                 found.model,
@@ -48,5 +49,6 @@ def run(options: argparse.Namespace) -> None:
             return
         if shown.row_count:
             wide_console().print(shown)
-        else:
-            print(f"there are no runs in {options.runs}; lambdanets train digits makes one")
+        say(*damaged)
+        if not shown.row_count and not damaged:
+            say(f"there are no runs in {options.runs}; lambdanets train digits makes one")

@@ -5,10 +5,25 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
 from lambdanets.bench.job import Job, Row
+from lambdanets.cli.output import safe
 
 NARROWEST, UNLIMITED = 130, 10_000
+
+
+class SafeConsole(Console):
+    """Prints names that others chose as they are: no markup, no emoji, and nothing that a terminal would obey.
+
+    Rich makes text of every string here, before it measures and arranges it.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(safe(text), **options)
 
 
 def wide_console() -> Console:
@@ -16,14 +31,14 @@ def wide_console() -> Console:
 
     A file or a pipe has no width.
     """
-    console = Console(highlight=False, markup=False)  # names that others chose may have brackets
+    console = SafeConsole()
     console.width = max(console.width, NARROWEST) if console.is_terminal else UNLIMITED
     return console
 
 
 def progress_console() -> Console:
     """On stderr, and gone afterwards: the table alone is the output."""
-    return Console(stderr=True)
+    return SafeConsole(stderr=True)
 
 
 def progress_bar() -> Progress:

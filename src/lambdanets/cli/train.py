@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lambdanets.cli.output import say
 from lambdanets.cli.parser import Subparsers, UserError, add_command, positive
 from lambdanets.cli.run_argument import SETTINGS, about_runs, add_runs_option
 
@@ -48,10 +49,9 @@ def add_parser(commands: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> None:
     with about_runs():
-        from rich.console import Console
-
+        from lambdanets.cli.terminal import progress_console
         from lambdanets.train.assemble import planned
-        from lambdanets.train.resolve import as_yaml, resolve
+        from lambdanets.train.resolve import as_yaml, read_config, resolve
         from lambdanets.train.run import train
 
         changes = list(options.settings)
@@ -66,11 +66,13 @@ def run(options: argparse.Namespace) -> None:
                 changes.append(f"trainer.{key}={getattr(options, option)}")
         folder = folder_for(options)
         recipe = folder.config_file if options.resume else options.recipe
+        if options.resume:
+            read_config(folder.config_file)  # what is wrong in there is told as such
         config = resolve(recipe, changes, options.config)
         if options.dry_run:
-            print(as_yaml(planned(config)), end="")
+            say(*as_yaml(planned(config)).splitlines())
             return
-        result = train(config, folder, resume=bool(options.resume), console=Console(stderr=True))
+        result = train(config, folder, resume=bool(options.resume), console=progress_console())
     if result is not None:
         tell(result, folder)
 
@@ -113,17 +115,18 @@ def end_with_the_first() -> None:
 
 
 def tell(result: "Result", folder: "RunFolder") -> None:
+    from lambdanets.train.skips import count_names
+
     description, evaluation = result.description, result.evaluation
-    print(
+    say(
         f"{description.model}, {description.parameters:,} parameters, "
         f"{description.epochs} epoch{'' if description.epochs == 1 else 's'} in "
         f"{description.seconds:.0f} s: {description.images_per_second:,.0f} images/s, "
         f"{description.waiting_share:.1%} of the time waiting for data"
     )
-    print(evaluation)
+    say(evaluation)
     skipped = folder.path / "skipped.csv"
     if skipped.is_file():
-        names_of_skipped = {line.partition(",")[0] for line in skipped.read_text().splitlines()}
-        print(f"{len(names_of_skipped)} images could not be read; {skipped} names each")
+        say(f"{count_names(skipped)} images could not be read; {skipped} names each")
     names = ("curves.png", "confusion.png", "mistakes.png", "metrics.csv", "config.yaml", "model", "tensorboard")
-    print(f"in {folder.path}: {', '.join(names)}")
+    say(f"in {folder.path}: {', '.join(names)}")

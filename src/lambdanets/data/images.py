@@ -14,6 +14,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from torch import Tensor
 
 from lambdanets.data.splits import BadImageError
+from lambdanets.files import open_regular
 
 # Others that Pillow knows are rare, and some are dangerous: EPS is a program, and Pillow runs it.
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
@@ -45,7 +46,7 @@ def decode(content: bytes | Path, name: str, channels: int) -> UInt8[Tensor, "c 
     """
     with (
         only_bad_images(name),
-        io.BytesIO(content) if isinstance(content, bytes) else content.open("rb") as file,
+        io.BytesIO(content) if isinstance(content, bytes) else open_regular(content) as file,
         Image.open(file, formats=FORMATS) as image,
     ):
         refuse_size(image)

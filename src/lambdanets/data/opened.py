@@ -11,8 +11,9 @@ from lambdanets.data.config import DataConfig
 from lambdanets.data.images import decode
 from lambdanets.data.loader import Loader, Place, Plan, Share
 from lambdanets.data.shuffled import SplitLoader
+from lambdanets.data.sources.subset import first, labels_of
 from lambdanets.data.splits import DataError, Split, Stream
-from lambdanets.data.streamed import StreamEvaluationLoader, StreamLoader
+from lambdanets.data.streamed import StreamEvaluationLoader, StreamLoader, StreamSampleLoader
 from lambdanets.data.transforms import for_evaluation, for_training
 
 
@@ -35,8 +36,18 @@ class Opened:
     @property
     def images(self) -> int | None:
         """How many there are in both splits, None if nobody knows."""
-        train, val = (one.length if isinstance(one, Stream) else len(one) for one in (self.train, self.val))
+        train, val = self.train_images, size_of(self.val)
         return None if train is None or val is None else train + val
+
+    @property
+    def train_images(self) -> int | None:
+        return size_of(self.train)
+
+    @property
+    def smallest_class(self) -> int | None:
+        """The number of training images in the class that has the fewest, None if that is unknown."""
+        labels = None if isinstance(self.train, Stream) else labels_of(self.train)
+        return None if labels is None else int(labels.unique(return_counts=True)[1].min())
 
     def training_loader(
         self, size: int, *, seed: int = 0, share: Share | None = None, place: Callable[[], Place] = Place
@@ -67,6 +78,22 @@ class Opened:
         if isinstance(self.val, Stream):
             return StreamEvaluationLoader(self.val, plan)
         return SplitLoader(self.val, plan, shuffle=False)
+
+    def sample_loader(self, size: int, *, images: int, batch_size: int) -> Loader:
+        """Up to so many training images as evaluation sees them, the same in every pass, process and run."""
+        plan = Plan(
+            transform=for_evaluation(self.config, size),
+            image_size=size,
+            batch_size=batch_size,
+            workers=self.config.workers,
+        )
+        if isinstance(self.train, Stream):
+            return StreamSampleLoader(self.train, plan, images)
+        return SplitLoader(first(self.train, images), plan, shuffle=False)
+
+
+def size_of(images: Split | Stream) -> int | None:
+    return images.length if isinstance(images, Stream) else len(images)
 
 
 def open_data(config: DataConfig) -> Opened:

@@ -86,6 +86,21 @@ class StreamEvaluationLoader(Loader):
         return load(self.stream, self.plan, Place(), None)
 
 
+class StreamSampleLoader(Loader):
+    """The first images of a training stream.
+
+    One worker at most reads them, so that they do not depend on how many there are. The last batch may be smaller;
+    a stream that ends early ends them.
+    """
+
+    def __init__(self, stream: Stream, plan: Plan, images: int) -> None:
+        self.stream, self.plan = stream, replace(plan, workers=min(1, plan.workers))
+        self.count = -(-min(images, stream.length or images) // plan.batch_size)
+
+    def batches(self) -> Iterator[Batch]:
+        return islice(load(self.stream, self.plan, Place(), None), self.count)
+
+
 def load(stream: Stream, plan: Plan, place: Place, batches: int | None) -> Iterator[Batch]:
     """Workers read their place when they start, so each epoch has its own."""
     parts = Parts(stream, replace(plan, place=Place), place, batches)  # the question itself cannot go to a worker

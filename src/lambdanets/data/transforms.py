@@ -7,6 +7,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from lambdanets.data.config import DataConfig
+from lambdanets.optional import import_torchvision
 
 Transform = Callable[[UInt8[Tensor, "c i j"]], UInt8[Tensor, "c s s"]]
 
@@ -16,7 +17,7 @@ CENTRE = 224 / 256
 
 def for_training(config: DataConfig, size: int) -> Transform:
     """Random, from torch's generator alone."""
-    from torchvision.transforms import InterpolationMode, v2
+    v2 = import_torchvision("torchvision.transforms.v2")
 
     steps: list[Transform] = []
     if config.crop == "resized":
@@ -29,14 +30,14 @@ def for_training(config: DataConfig, size: int) -> Transform:
         steps.append(v2.RandomHorizontalFlip(config.flip))
     if config.randaugment:
         layers, magnitude = config.randaugment_layers, config.randaugment
-        steps.append(v2.RandAugment(layers, magnitude, interpolation=InterpolationMode.BILINEAR))
+        steps.append(v2.RandAugment(layers, magnitude, interpolation=v2.InterpolationMode.BILINEAR))
     composed: Transform = v2.Compose(steps)
     return composed
 
 
 def for_evaluation(config: DataConfig, size: int) -> Transform:
     """The middle of the image where training saw random parts of it, all of it otherwise."""
-    from torchvision.transforms import v2
+    v2 = import_torchvision("torchvision.transforms.v2")
 
     if config.crop != "resized":
         whole: Transform = v2.Resize((size, size), antialias=True)

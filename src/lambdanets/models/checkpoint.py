@@ -5,20 +5,27 @@ Neither can run code when it is read.
 
 import hashlib
 import json
+import warnings
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from lambdanets.fields import with_tuples
-from lambdanets.files import sha256, synchronise, write_atomically
+from lambdanets.fields import brief, with_tuples
+from lambdanets.files import read_json, reason, sha256, synchronise, write_atomically
+from lambdanets.models.fill import CheckDtype, aliases, any_dtype, fill, name_of
 from lambdanets.models.registry import Config, Network
 from lambdanets.models.resnet import ResNet, ResNetConfig
 from lambdanets.models.vit import ViT, ViTConfig
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 FORMAT = 1
+USUAL_DTYPES = ("float32", "float64", "bfloat16", "float16")
+LARGEST_HEADER = 100 * 2**20  # bytes that safetensors allows for the names of tensors
 ARCHITECTURES: dict[str, tuple[type[Network], type[Config]]] = {
     "ResNet": (ResNet, ResNetConfig),
     "ViT": (ViT, ViTConfig),
@@ -48,48 +55,89 @@ def write_checkpoint(model: Network, folder: Path) -> None:
         "architecture": type(model).__name__,
         "config": asdict(model.config),
         "config_sha256": sha256_of_config(asdict(model.config)),
+        **described_dtypes(tensors),
         "sha256": sha256(folder / WEIGHTS),
     }
     write_atomically(folder / CONFIG, f"{json.dumps(description, indent=2)}\n".encode())
 
 
-def read_checkpoint(config_file: Path, weights_file: Path) -> Network:
-    """The network that the two files hold, in eval mode and in the dtypes it was saved in."""
+def described_dtypes(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The dtype of floating-point tensors, and of those that differ from most."""
+    found = {name: name_of(tensor.dtype) for name, tensor in tensors.items() if tensor.is_floating_point()}
+    usual = Counter(found.values()).most_common(1)[0][0]
+    others = {name: dtype for name, dtype in found.items() if dtype != usual}
+    return {"dtype": usual, **({"other_dtypes": others} if others else {})}
+
+
+def read_checkpoint(config_file: Path, weights_file: Path, dtype: torch.dtype | None = None) -> Network:
+    """The network that the two files hold, in eval mode, in the dtypes it was saved in or in the one that is given."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     description = read_description(config_file)
-    if not weights_file.is_file():
-        raise CheckpointError(f"{weights_file} is missing")
-    found = sha256(weights_file)
+    try:
+        model = described(description)
+    except (TypeError, ValueError, RuntimeError) as error:  # torch's for sizes that no tensor has
+        told = str(error).partition("\n")[0]
+        raise CheckpointError(f"{config_file} does not describe a network of this version: {told}") from error
+    found = sha256_of_weights(weights_file, model)
     if found != description["sha256"]:
         raise CheckpointError(
             f"{weights_file} is damaged or belongs to another network: its sha256 is {found}, "
-            f"{config_file.name} says {description['sha256']}"
+            f"{config_file.name} says {brief(description['sha256'])}"
         )
-    try:
-        model = described(description)
-    except (TypeError, ValueError, RuntimeError) as error:  # the last of sizes that no tensor has
-        raise CheckpointError(f"{config_file} does not describe a network of this version: {error}") from error
     try:
         # Copied to where torch would have them: products of tensors that begin elsewhere may round differently.
         tensors = {name: t.clone() for name, t in load_file(weights_file).items()}
-        tensors |= {alias: tensors[name] for alias, name in aliases(model).items()}
-        model.load_state_dict(tensors, assign=True)
-    except (SafetensorError, KeyError, RuntimeError) as error:
-        told = [line.strip() for line in str(error).splitlines() if not line.startswith("Error(s)")]
-        more = f", and {len(told) - 1} more" if len(told) > 1 else ""
-        raise CheckpointError(
-            f"{weights_file} does not hold what {config_file.name} describes: {''.join(told[:1])}{more}"
-        ) from error
-    return model.eval()
+        fill(model, tensors, dtypes_as_described(description) if dtype is None else any_dtype)
+    except (SafetensorError, ValueError) as error:
+        raise CheckpointError(f"{weights_file} does not hold what {config_file.name} describes: {error}") from error
+    if dtype is None and "dtype" not in description:
+        warn_of_unusual(weights_file, config_file, tensors)
+    return (model if dtype is None else model.to(dtype)).eval()
+
+
+def sha256_of_weights(file: Path, model: Network) -> str:
+    """Of a file that is no larger than the weights of the network can be: more would be hashed for hours."""
+    largest = LARGEST_HEADER + sum(8 * tensor.numel() for tensor in model.state_dict().values())
+    try:
+        if file.stat().st_size > largest:
+            raise CheckpointError(f"{file} has {file.stat().st_size:,} bytes, more than the network's weights take")
+        return sha256(file)
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{file} is missing") from error
+    except OSError as error:
+        raise CheckpointError(f"{file} cannot be read: {reason(error)}") from error
+
+
+def dtypes_as_described(description: Mapping[str, Any]) -> CheckDtype:
+    """Every tensor has the dtype that config.json has for it. The first versions wrote none."""
+    usual, others = description.get("dtype"), description.get("other_dtypes", {})
+
+    def check(name: str, dtype: torch.dtype) -> str | None:
+        if usual is None:
+            return None if name_of(dtype) in USUAL_DTYPES else f"one of {', '.join(USUAL_DTYPES)}"
+        wanted = others.get(name, usual)
+        return None if wanted == name_of(dtype) else f"{wanted}; dtype= loads it as any other"
+
+    return check
+
+
+def warn_of_unusual(weights_file: Path, config_file: Path, tensors: Mapping[str, Tensor]) -> None:
+    found = {name_of(t.dtype) for t in tensors.values() if t.is_floating_point()} - {"float32"}
+    if found:
+        warnings.warn(
+            f"{weights_file} holds {' and '.join(sorted(found))}, and {config_file.name}, of an older version, does "
+            f"not say so: the network is loaded as it is; dtype= converts it, save_pretrained records its dtype",
+            stacklevel=2,
+        )
 
 
 def described(description: dict[str, Any]) -> Network:
     """The network without its weights."""
     name = description.get("architecture", "ResNet")
-    if name not in ARCHITECTURES:
-        raise ValueError(f"architecture must be one of {', '.join(ARCHITECTURES)}, got {name!r}")
+    if not isinstance(name, str) or name not in ARCHITECTURES:
+        raise ValueError(f"architecture must be one of {', '.join(ARCHITECTURES)}, got {brief(name)}")
     network, config = ARCHITECTURES[name]
     return network.on_meta(config(**with_tuples(description["config"])))
 
@@ -101,38 +149,30 @@ def sha256_of_config(config: dict[str, Any]) -> str:
 
 def read_description(file: Path) -> dict[str, Any]:
     try:
-        description = json.loads(file.read_text())
+        description = read_json(file)
     except FileNotFoundError as error:
         raise CheckpointError(f"{file} is missing: the folder holds no saved network") from error
-    except (ValueError, RecursionError) as error:  # no JSON, no text, or more of it than a configuration has
+    except ValueError as error:  # no JSON, no text, or more of it than a configuration has
         raise CheckpointError(f"{file} is damaged: {error}") from error
     except OSError as error:
-        raise CheckpointError(f"{file} cannot be read: {error.strerror}") from error
+        raise CheckpointError(f"{file} cannot be read: {reason(error)}") from error
     if not isinstance(description, dict) or description.get("library") != "lambdanets":
         raise CheckpointError(f"{file} does not describe a network of lambdanets")
     if description.get("format") != FORMAT:
-        raise CheckpointError(f"{file} has format {description.get('format')!r}, this version reads {FORMAT}")
+        raise CheckpointError(f"{file} has format {brief(description.get('format'))}, this version reads {FORMAT}")
     if missing := {"config", "sha256"} - description.keys():
         raise CheckpointError(f"{file} is damaged: it has no {', '.join(sorted(missing))}")
     if not isinstance(description["config"], dict):
-        raise CheckpointError(f"{file} is damaged: its config is {description['config']!r}")
+        raise CheckpointError(f"{file} is damaged: its config is {brief(description['config'])}")
+    if not isinstance(description.get("dtype", ""), str) or not isinstance(description.get("other_dtypes", {}), dict):
+        raise CheckpointError(f"{file} is damaged: it must name the dtype of the weights")
     expected = description.get("config_sha256")  # files of the first versions have none
     if expected not in (None, sha256_of_config(description["config"])):
         raise CheckpointError(
-            f"{file} was changed after it was written: its config does not have the sha256 {expected}; to change a "
-            f"network, load it and change that"
+            f"{file} was changed after it was written: its config does not have the sha256 {brief(expected)}; to "
+            f"change a network, load it and change that"
         )
     return description
-
-
-def aliases(model: nn.Module) -> dict[str, str]:
-    """Further names of tensors that have one already, where tables are shared, with their first names."""
-    first: dict[int, str] = {}
-    found = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        if first.setdefault(id(parameter), name) != name:
-            found[name] = first[id(parameter)]
-    return found
 
 
 def refuse_changed(model: Network) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from lambdanets.nn.decay import tables_without_decay
 
 N = TypeVar("N")
+DEEPEST = 1000  # blocks: a file that asks for a billion would take for ever before anything else is wrong with it
 
 
 class Classifying(nn.Module):

@@ -40,14 +40,15 @@ IN_DECODERS = {**SHARED, "multihead_attn": "cross.layer", "norm2": "cross.norm",
 def from_torch(theirs: nn.Module, *, causal: bool = False) -> nn.Module:
     """A copy of a Transformer, of its encoder or decoder, or of one of their layers.
 
-    Outputs are the same in evaluation; what ours cannot do the same is refused. In training torch's attention drops
-    weights of its maps too, which ours has no place for; a warning says so if `theirs` is in training and has such
-    dropout. All other dropout comes along.
+    Outputs are the same in evaluation, for the same masks; what ours cannot do the same is refused. In training torch's
+    attention drops weights of its maps too, which ours has no place for; a warning says so if `theirs` is in training
+    and has such dropout. All other dropout comes along.
 
     Args:
         theirs: becomes an `EncoderDecoder`, a `Transformer` or `TransformerDecoder`, an `EncoderBlock` or
             `DecoderBlock`.
-        causal: ours need not be told which tokens come later; of an encoder with a decoder, the decoder.
+        causal: has the causal mask built in that theirs is given as `mask` or `tgt_mask`, a Transformer in its decoder
+            only. By default ours equals theirs without such a mask.
 
     >>> theirs = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(32, 4, batch_first=True), 2).eval()
     >>> ours, x = from_torch(theirs), torch.randn(2, 7, 32)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
+import torch
 from huggingface_hub import ModelHubMixin, hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
@@ -15,7 +16,6 @@ from lambdanets.models.checkpoint import (
     WEIGHTS,
     CheckpointError,
     read_checkpoint,
-    read_description,
     refuse_changed,
     write_checkpoint,
 )
@@ -31,21 +31,13 @@ class Parcel(
     library_name="lambdanets",
     tags=["lambda-networks", "image-classification"],
 ):
-    """A network on its way: the mixin asks it to be written to a folder, or made from one."""
+    """A network on its way: the mixin asks it to be written to a folder."""
 
     def __init__(self, model: Network) -> None:
         self.model = model
 
     def _save_pretrained(self, save_directory: Path) -> None:
         write_checkpoint(self.model, save_directory)
-
-    @classmethod
-    def _from_pretrained(cls, *, model_id: str, **options: Any) -> "Parcel":
-        if os.path.isdir(model_id):
-            folder = Path(model_id)
-            return cls(read_checkpoint(folder / CONFIG, folder / WEIGHTS))
-        files = [Path(hf_hub_download(repo_id=model_id, filename=name, **options)) for name in (CONFIG, WEIGHTS)]
-        return cls(read_checkpoint(*files))
 
 
 def save(model: Network, folder: Path, *, push_to_hub: bool = False, **options: Any) -> str | None:
@@ -84,16 +76,18 @@ def push(model: Network, repo_id: str, **options: Any) -> str:
     return address
 
 
-def load(name: str, **options: Any) -> Network:
+def load(name: str, *, dtype: torch.dtype | None = None, **options: Any) -> Network:
     refuse_unknown("from_pretrained", options, LOAD_OPTIONS)
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise TypeError(f"from_pretrained: dtype must be a floating-point dtype of torch, got dtype={dtype!r}")
     if os.path.isdir(name):
-        read_description(Path(name) / CONFIG)  # the mixin reads it too, but not that carefully
+        return read_checkpoint(Path(name) / CONFIG, Path(name) / WEIGHTS, dtype)
     try:
-        parcel: Parcel = Parcel.from_pretrained(name, **options)
+        config, weights = (hf_hub_download(repo_id=name, filename=file, **options) for file in (CONFIG, WEIGHTS))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
         reason = str(error).partition("\n")[0]
         raise CheckpointError(f"{name} is neither a folder nor a repository that can be reached: {reason}") from error
-    return parcel.model
+    return read_checkpoint(Path(config), Path(weights), dtype)
 
 
 def refuse_unknown(caller: str, options: Mapping[str, Any], known: Set[str]) -> None:

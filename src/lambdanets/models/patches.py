@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from lambdanets.models.blocks import conv_norm_act
 from lambdanets.nn.attention.positions import PositionTable
+from lambdanets.nn.saved_geometry import Geometry, SavesGeometry
 from lambdanets.ops.attention import sinusoidal_codes
 
 PatchStem = Literal["linear", "conv"]
@@ -56,12 +57,18 @@ class ClassToken(nn.Module):
         return torch.cat([self.weight.expand(x.shape[0], 1, -1), x], 1)
 
 
-class LearnedPositions(PositionTable):
+class LearnedPositions(SavesGeometry, PositionTable):
     """Adds an embedding for every position of a grid of `size`, and for `ahead` tokens before these."""
+
+    laid_out = ("weight",)
+    remedy = "build the network with the saved values, load, and fit it to other images with resize()"
 
     def __init__(self, d: int, size: tuple[int, int], ahead: int) -> None:
         super().__init__(ahead + size[0] * size[1], d)
         self.size, self.ahead = size, ahead
+
+    def saved_geometry(self) -> Geometry:
+        return {"size": self.size, "ahead": self.ahead}
 
     def forward(self, x: Float[Tensor, "b n d"], grid: tuple[int, int]) -> Float[Tensor, "b n d"]:
         if grid != self.size:

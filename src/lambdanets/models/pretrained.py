@@ -6,6 +6,8 @@ huggingface_hub and safetensors are imported when one of them is called, not whe
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from lambdanets.optional import install_hint
+
 if TYPE_CHECKING:
     from lambdanets.models.registry import Network
 
@@ -28,7 +30,11 @@ class Pretrained:
 
     @classmethod
     def from_pretrained(cls: type[Its], name: str | Path, **options: Any) -> Its:
-        """A network of this class from a folder or from a repository of the Hub, in eval mode."""
+        """A network of this class from a folder or from a repository of the Hub, in eval mode.
+
+        `dtype` is that of its floating-point tensors, by default the one it was saved in. Other options are those
+        of `hf_hub_download`: revision, cache_dir, force_download, local_files_only, token.
+        """
         network = load_model(name, **options)
         if not isinstance(network, cls):
             raise hub().CheckpointError(f"{name} holds a {type(network).__name__}, not a {cls.__name__}")
@@ -45,5 +51,5 @@ def hub() -> Any:
     try:
         from lambdanets.models import hub as it
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(f"{error}: pip install 'lambdanets[hub]'") from error
+        raise ModuleNotFoundError(f"{error}: {install_hint('hub')}") from error
     return it

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from lambdanets.fields import fit_fields, with_tuples
 from lambdanets.models.again import run_again
 from lambdanets.models.blocks import EXPANSION, Bottleneck, Setup, make_stem
-from lambdanets.models.classifying import Classifying, sized
+from lambdanets.models.classifying import DEEPEST, Classifying, sized
 from lambdanets.models.middle import Lambda, Middle, Named, Place, check_options, convolution
 from lambdanets.models.pretrained import Pretrained
 from lambdanets.nn import LambdaLayer2d
-from lambdanets.nn.arguments import positive, rate
+from lambdanets.nn.arguments import at_most, positive, rate
 from lambdanets.nn.lambda_layers import Terms
 
 # Fields of a network that say what its lambda layers are like.
@@ -54,6 +54,7 @@ class ResNetConfig:
         object.__setattr__(self, "layer_options", with_tuples(self.layer_options))
         for blocks in self.blocks:
             positive("ResNetConfig", blocks=blocks)
+            at_most("ResNetConfig", DEEPEST, blocks=blocks)
         if not re.fullmatch("[CL0-9]{4}", str(self.placement)):
             raise ValueError(
                 f"placement has one of C, L or a digit for each of the four stages, got placement={self.placement!r}"

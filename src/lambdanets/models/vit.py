@@ -16,12 +16,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lambdanets.fields import fit_fields, with_tuples
-from lambdanets.models.classifying import Classifying, sized
+from lambdanets.models.classifying import DEEPEST, Classifying, sized
 from lambdanets.models.mixers import Mixer
 from lambdanets.models.patches import ClassToken, GridPositions, PatchStem, make_patches, make_positions
 from lambdanets.models.pretrained import Pretrained
 from lambdanets.models.transformer import Transformer
-from lambdanets.nn.arguments import positive, rate
+from lambdanets.nn.arguments import at_most, positive, rate
 from lambdanets.nn.registry import Face, knows_places, list_layers
 
 Pool = Literal["class", "mean"]
@@ -52,6 +52,7 @@ class ViTConfig:
         fit_fields(self)
         object.__setattr__(self, "mixer_options", with_tuples(self.mixer_options))
         positive(owner, d=self.d, depth=self.depth, h=self.h, patch=self.patch, ratio=self.ratio)
+        at_most(owner, DEEPEST, depth=self.depth)
         positive(owner, image_size=self.image_size, in_chans=self.in_chans)
         if self.image_size % self.patch:
             raise ValueError(

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import LightningDataModule
+from torch import nn
 
 from lambdanets.data import Batch, Loader, Opened, Place, Share
 from lambdanets.data.sources import check_source
@@ -15,6 +16,7 @@ from lambdanets.train.classifier import Classifier
 from lambdanets.train.config import ConfigError, RunConfig
 from lambdanets.train.in_step import InStep
 from lambdanets.train.mixing import Mixing
+from lambdanets.train.networks import on_meta
 from lambdanets.train.prepare import Prepare
 from lambdanets.train.schedule import planned_steps
 
@@ -37,11 +39,7 @@ def network_of(config: RunConfig, facts: dict[str, Any]) -> Any:
         raise ConfigError(f"model.image_size={own}, but data.image_size={size}, which decides: change that")
     if size is not None:
         facts = {**facts, "image_size": size}
-    try:
-        with torch.device("meta"):
-            return create_model(config.model.name, **{**facts, **config.model.changes}).config
-    except ValueError as error:
-        raise ConfigError(f"model: {error}") from error
+    return on_meta(config.model, **facts).config
 
 
 def complete(config: RunConfig, data: Opened) -> RunConfig:
@@ -55,10 +53,32 @@ def complete(config: RunConfig, data: Opened) -> RunConfig:
         config.data,
         root=None if config.data.root is None else whole_path(config.data.root),
         image_size=config.data.image_size or network.image_size,
-        mean=of_channels(config.data.mean, data.channels, "mean"),
-        std=of_channels(config.data.std, data.channels, "std"),
+        batch_size=fitting_batch(config.data.batch_size, data.train_images),
     )
-    return replace(config, model=replace(config.model, changes=asdict(network)), data=read)
+    whole = replace(config, model=replace(config.model, changes=asdict(network)), data=read)
+    return with_statistics(whole, data.channels)
+
+
+def with_statistics(config: RunConfig, channels: int) -> RunConfig:
+    """With a mean and a standard deviation for each channel."""
+    mean, std = (of_channels(getattr(config.data, name), channels, name) for name in ("mean", "std"))
+    return replace(config, data=replace(config.data, mean=mean, std=std))
+
+
+# In an epoch of a data set that is smaller than the batch of a recipe. One step would do, and teach little.
+STEPS_OF_SMALL_SET = 4
+
+
+def fitting_batch(batch_size: int, images: int | None) -> int:
+    """As many images as asked for, if there are so many; a power of two, which processes can share, if not.
+
+    >>> fitting_batch(64, 64), fitting_batch(64, 60), fitting_batch(64, 3), fitting_batch(64, None)
+    (64, 8, 2, 64)
+    """
+    if images is None or images >= batch_size:
+        return batch_size
+    power_of_two = 1 << (images // STEPS_OF_SMALL_SET).bit_length() >> 1
+    return max(power_of_two, min(images, 2))  # batch norm needs two
 
 
 def whole_path(root: str) -> str:
@@ -114,6 +134,13 @@ def make_prepare(config: RunConfig) -> Prepare:
     assert config.data.std is not None
     memory_format = torch.channels_last if config.model.channels_last else torch.contiguous_format
     return Prepare(config.data.mean, config.data.std, memory_format)
+
+
+def with_preparation(config: RunConfig, network: nn.Module) -> nn.Module:
+    """From the bytes of images to scores, in the memory format of training and where and as the network is."""
+    prepare, weight = make_prepare(config), next(network.parameters())
+    network.to(memory_format=prepare.memory_format)  # type: ignore[call-overload]
+    return nn.Sequential(prepare.to(weight.device, weight.dtype), network)
 
 
 def fastest_device() -> torch.device:

@@ -2,7 +2,7 @@
 
 The published decays, 0.9999 both, remember some 10,000 steps. A shorter run has to forget faster, or what is evaluated
 stays near the start: weights remember at most a tenth of a run, batch norms, which must settle before the weights'
-average reads them, a hundredth.
+average reads them, a hundredth. `norm_statistics` estimates those of the average again before they count.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from lambdanets.train.strategies import local
 
 WEIGHTS_REMEMBER, NORMS_REMEMBER = 1 / 10, 1 / 100  # of the steps of a run, at most
-FASTEST_NORM = 0.9  # the decay that torch gives to batch norms
 
 
 def decay_for(decay: float, steps: int, share: float) -> float:
@@ -28,7 +27,7 @@ def decay_for(decay: float, steps: int, share: float) -> float:
 
 def set_norm_decay(model: nn.Module, decay: float, steps: int) -> None:
     """torch's momentum is what others call one minus the decay."""
-    decay = max(min(decay, FASTEST_NORM), decay_for(decay, steps, NORMS_REMEMBER))
+    decay = decay_for(decay, steps, NORMS_REMEMBER)
     for module in model.modules():
         if isinstance(module, _BatchNorm):
             module.momentum = 1 - decay

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from lambdanets.files import atomic_path, sha256, write_atomically
+from lambdanets.files import atomic_path, open_regular, read_text, reason, sha256, write_atomically
 
 KEPT = 2  # the newest, and one to fall back on
 NAME = re.compile(r"step-(\d{8,})\.ckpt")
@@ -54,7 +54,7 @@ def save(state: dict[str, Any], path: Path) -> None:
 def hashes_of(path: Path) -> str:
     """The lines beside it, if there are any."""
     try:
-        return hash_path(path).read_text()
+        return read_text(hash_path(path))
     except (OSError, UnicodeDecodeError):
         return ""
 
@@ -62,10 +62,11 @@ def hashes_of(path: Path) -> str:
 def load(path: Path) -> dict[str, Any]:
     """What was saved, on the CPU."""
     try:
-        content = path.read_bytes()
-        expected = hash_path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DamagedCheckpointError(f"{path} or its .sha256 cannot be read: {error}") from error
+        expected = read_text(hash_path(path))
+        with open_regular(path) as file:
+            content = file.read()
+    except (OSError, UnicodeDecodeError, MemoryError) as error:
+        raise DamagedCheckpointError(f"{path} or its .sha256 cannot be read: {reason(error)}") from error
     if f"{hashlib.sha256(content).hexdigest()}  {path.name}\n" not in expected.splitlines(keepends=True):
         raise DamagedCheckpointError(f"{path} is damaged: its sha256 is not the one in {hash_path(path).name}")
     try:

@@ -1,19 +1,15 @@
 """A network that learns to name images, as Lightning trains it."""
 
-from collections.abc import Iterable
 from copy import deepcopy
-from typing import Any, cast
+from typing import Any
 
 import torch
 from jaxtyping import Float, UInt8
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torchmetrics import Metric
-from torchmetrics.aggregation import MeanMetric
-from torchmetrics.classification import MulticlassAccuracy
 
-from lambdanets.data import PADDING, Batch
+from lambdanets.data import Batch
 from lambdanets.train.averages import (
     WEIGHTS_REMEMBER,
     Pairs,
@@ -28,6 +24,7 @@ from lambdanets.train.mixing import Mixing
 from lambdanets.train.prepare import Prepare
 from lambdanets.train.schedule import Steps, make_optimizer, share_of_lr
 from lambdanets.train.strategies import agree_on_buffers, shard
+from lambdanets.train.tally import Tally
 
 
 class Classifier(LightningModule):
@@ -49,12 +46,8 @@ class Classifier(LightningModule):
         set_norm_decay(model, optim.bn_decay, steps.run)
         self.average = deepcopy(model).requires_grad_(False)
         self.decay = decay_for(optim.ema_decay, steps.run, WEIGHTS_REMEMBER)
-        self.val_loss = MeanMetric()
-        self.accuracies = nn.ModuleList(
-            MulticlassAccuracy(classes, top_k=top, average="micro", ignore_index=PADDING, validate_args=False)
-            for top in (1, 5)
-            if top < classes
-        )
+        self.classes, self.tally = classes, Tally(classes)
+        self.figures: dict[str, float] = {}  # of the last validation
         # Since the last step: what the guard looks at before the next.
         self.losses: list[Tensor] = []
         self.names: list[str] = []
@@ -98,25 +91,19 @@ class Classifier(LightningModule):
             self.pairs = self.pairs or pairs_of(self.average, self.model)
             update_average(self.pairs, decay_at(self.trainer.global_step, self.decay))
 
-    def metrics(self) -> dict[str, Metric]:
-        names = ("val_accuracy", "val_accuracy_top5")
-        return {"val_loss": self.val_loss} | dict(zip(names, cast(Iterable[Metric], self.accuracies), strict=False))
-
     def on_validation_epoch_start(self) -> None:
         agree_on_buffers(self.average)
+        self.tally = Tally(self.classes)
 
     def validation_step(self, batch: Batch, _: int) -> None:
-        scores, counted = self(batch.images), batch.labels != PADDING
-        losses = cross_entropy(scores[counted], batch.labels[counted], reduction="none")
-        loss, *accuracies = self.metrics().values()
-        loss.update(losses)
-        for accuracy in accuracies:
-            accuracy.update(scores, batch.labels)
+        self.tally.add(self(batch.images), batch.labels)
 
     def on_validation_epoch_end(self) -> None:
-        for name, metric in self.metrics().items():
-            self.log(name, metric.compute())
-            metric.reset()
+        tally = self.tally.of_all_processes()
+        self.figures = {"val_loss": tally.mean_loss, "val_accuracy": tally.accuracy}
+        if tally.top5 is not None:
+            self.figures["val_accuracy_top5"] = tally.top5
+        self.log_dict(self.figures)
 
     def configure_optimizers(self) -> Any:
         optimizer = make_optimizer(self.model, self.optim, self.steps.images)

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from lambdanets.data import DataConfig
-from lambdanets.fields import hints_of, nearest, read
+from lambdanets.fields import brief, hints_of, nearest, read
 from lambdanets.models import list_models
 from lambdanets.models.registry import MODELS
 
@@ -38,7 +38,7 @@ class OptimConfig:
     momentum: float = 0.9
     nesterov: bool = False
     weight_decay: float = 1e-4  # not on norms, biases and relative tables
-    warmup_epochs: float = 5.0  # linear from 0, then a cosine to 0
+    warmup_epochs: float = 5.0  # linear from 0, for a quarter of the run at most, then a cosine to 0
     label_smoothing: float = 0.1
     ema_decay: float = 0.9999  # of the moving average of the weights, see `lambdanets.train.averages`; 0 for none
     bn_decay: float = 0.9999  # of the moving statistics of batch norms
@@ -142,11 +142,12 @@ def from_tree(tree: Tree) -> RunConfig:
     for name, value in tree.items():
         if name in SECTIONS:
             if not isinstance(value, Mapping):
-                raise ConfigError(f"{name} is a section of keys, got {value!r}")
+                raise ConfigError(f"{name} is a section of keys, got {brief(value)}")
             values[name] = section(name, value)
         else:
             values[name] = one_value(name, value, hints_of(RunConfig), "")
-    return RunConfig(**values)
+    config: RunConfig = build(RunConfig, values)
+    return config
 
 
 # Two runs that differ in these alone are the same.

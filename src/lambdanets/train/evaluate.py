@@ -6,15 +6,14 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
-from lambdanets.data import PADDING, Batch, open_data
+from lambdanets.data import PADDING, Batch, DataError, open_data
 from lambdanets.nn.modes import evaluating
-from lambdanets.train.assemble import fastest_device, make_prepare
+from lambdanets.train.assemble import fastest_device, with_preparation, with_statistics
 from lambdanets.train.config import ConfigError
 from lambdanets.train.folder import RunError, RunFolder
 from lambdanets.train.pictures import Mistake
-from lambdanets.train.resolve import resolve
+from lambdanets.train.tally import Tally
 
 SHOWN = 24  # mistakes
 
@@ -48,25 +47,21 @@ def evaluate(network: nn.Module, batches: Iterable[Batch], classes: Sequence[str
     """`network` goes from the bytes of images to scores of classes."""
     k, device = len(classes), next(network.parameters()).device
     confusion = torch.zeros(k, k, dtype=torch.int64)
-    loss, in_five, skipped = 0.0, 0, 0
+    tally, skipped = Tally(k), 0
     worst: list[tuple[float, Mistake]] = []
     with evaluating(network):
         for batch in batches:
             skipped += len(batch.skipped)
             scores, labels = network(batch.images.to(device)).float().cpu(), batch.labels
-            losses = cross_entropy(scores, labels, reduction="none", ignore_index=PADDING)
-            counted = labels != PADDING
-            loss += float(losses.sum())
-            in_five += int((scores.topk(min(5, k)).indices == labels[:, None]).sum())
+            losses, counted = tally.add(scores, labels), labels != PADDING
             confusion += torch.bincount((labels * k + scores.argmax(1))[counted], minlength=k * k).view(k, k)
             worst = sorted([*worst, *mistakes(batch, scores, losses, classes)], key=lambda one: -one[0])[:SHOWN]
-    n = int(confusion.sum())
     return Evaluation(
-        images=n,
+        images=tally.images,
         skipped=skipped,
-        loss=loss / max(1, n),
-        accuracy=float(confusion.diagonal().sum()) / max(1, n),
-        top5=in_five / max(1, n) if k > 5 else None,
+        loss=tally.mean_loss,
+        accuracy=tally.accuracy,
+        top5=tally.top5,
         confusion=confusion,
         worst=[mistake for _, mistake in worst],
     )
@@ -104,13 +99,20 @@ def evaluate_run(
     others = [change for change in changes if not change.startswith("data.")]
     if others:
         raise ConfigError(f"only data. can be changed for an evaluation, got {', '.join(others)}")
-    config = resolve(run.config_file, changes)
-    assert config.data.image_size is not None
+    config = run.config(changes)
     network, complaints = run.network()
     for complaint in complaints:
         complain(complaint)
     data = open_data(config.data)
-    if data.classes != run.description().classes:
-        raise RunError(f"{run.path} knows the classes {run.description().classes}, the data has {data.classes}")
+    run.refuse_other_classes(data.classes)
+    if data.channels != network.config.in_chans:
+        raise RunError(f"{run.path} takes images with {network.config.in_chans} channels, the data has {data.channels}")
+    config = with_statistics(config, data.channels)
+    assert config.data.image_size is not None
     loader = data.evaluation_loader(config.data.image_size)
-    return evaluate(nn.Sequential(make_prepare(config), network).to(fastest_device()), loader, data.classes)
+    try:
+        return evaluate(with_preparation(config, network.to(fastest_device())), loader, data.classes)
+    except DataError:
+        raise
+    except ValueError as error:  # of a network that does not take images of another size
+        raise RunError(f"{run.path}: {error}") from error

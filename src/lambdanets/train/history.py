@@ -12,6 +12,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lambdanets.data import Batch, Loader
 from lambdanets.files import write_atomically
+from lambdanets.train.classifier import Classifier
 from lambdanets.train.strategies import mean_of_processes
 
 Row = dict[str, float | int]
@@ -75,15 +76,14 @@ class History(Callback):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not self.is_validated:
             validate_if_due(trainer)
-        # Lightning still has those of an earlier epoch where this one had no validation.
-        validation = trainer.callback_metrics if self.is_validated else {}
+        assert isinstance(pl_module, Classifier)
         sums = self.sums
         row = {
             "epoch": trainer.current_epoch + 1,
             "step": trainer.global_step,
             "lr": learning_rate(trainer),
             "train_loss": mean_of_processes(sums.loss / max(1, sums.batches)),
-            **{name: float(value) for name, value in validation.items()},
+            **(pl_module.figures if self.is_validated else {}),
             "images_per_second": round(sums.images / max(sums.training, 1e-9), 2),
             "waiting_share": round(sums.waiting / max(sums.training, 1e-9), 4),
             "seconds": round(sums.training, 2),

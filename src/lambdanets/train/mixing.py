@@ -3,13 +3,15 @@
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
-from torchvision.transforms import v2
+
+from lambdanets.optional import import_torchvision
 
 
 class Mixing:
     """Labels become shares; `mixup` and `cutmix` are the alphas of their Beta distributions, 0 for neither."""
 
     def __init__(self, classes: int, mixup: float, cutmix: float) -> None:
+        v2 = import_torchvision("torchvision.transforms.v2")
         self.ways = []
         if mixup:
             self.ways.append(v2.MixUp(alpha=mixup, num_classes=classes))

@@ -6,11 +6,10 @@ from glob import glob
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from lambdanets.data import EXTENSIONS, BadImageError, DataError, read_image
 from lambdanets.nn.modes import evaluating
-from lambdanets.train.assemble import fastest_device, make_prepare
+from lambdanets.train.assemble import fastest_device, with_preparation
 from lambdanets.train.folder import RunFolder
 
 AT_ONCE = 16  # images
@@ -31,8 +30,8 @@ class Predictor:
     def __init__(self, run: RunFolder) -> None:
         config, self.classes = run.config(), run.description().classes
         network, self.complaints = run.network()
-        self.network, self.device = nn.Sequential(make_prepare(config), network), fastest_device()
-        self.network.to(self.device)
+        self.device = fastest_device()
+        self.network = with_preparation(config, network.to(self.device))
         assert config.data.image_size is not None
         self.config, self.size, self.channels = config.data, config.data.image_size, network.config.in_chans
 

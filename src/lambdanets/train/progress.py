@@ -50,13 +50,15 @@ class ProgressBar(Callback):
         )
         self.bar.update(self.task, completed=trainer.global_step, state=state)
 
-    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def describe(self, activity: str) -> None:
         if self.task is not None:
-            self.bar.update(self.task, description="validating")
+            self.bar.update(self.task, description=activity)
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.describe("validating")
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self.task is not None:
-            self.bar.update(self.task, description="training")
+        self.describe("training")
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         row = self.history.rows[-1]

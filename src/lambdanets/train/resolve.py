@@ -7,12 +7,14 @@ from typing import Any
 
 import yaml
 
-from lambdanets.fields import hints_of, nearest
+from lambdanets.fields import hints_of, nearest, refuse_nesting
+from lambdanets.files import read_text, reason
 from lambdanets.models.registry import MODELS, Config
 from lambdanets.models.resnet import OF_LAMBDA_LAYERS, ResNetConfig
 from lambdanets.train.config import SECTIONS, ConfigError, ModelConfig, RunConfig, Tree, from_tree, to_tree
 
 RECIPES = files("lambdanets.train") / "recipes"
+LARGEST_YAML = 256 * 2**10  # bytes; a configuration has 2,000, and yaml takes seconds for a megabyte
 
 
 def list_recipes() -> list[str]:
@@ -88,16 +90,29 @@ def tree_of(recipe: str | Path) -> Tree:
 
 def read_yaml(path: Path) -> Tree:
     try:
-        return parse(path.read_text(), str(path))
+        text = read_text(path, LARGEST_YAML)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        raise ConfigError(f"{path} cannot be read: {reason(error)}") from error
+    return parse(text, str(path))
+
+
+def read_config(path: Path) -> RunConfig:
+    """The configuration in a file; what is wrong with it is said to be wrong there."""
+    tree = read_yaml(path)
+    try:
+        return from_tree(tree)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
 
 
 def parse(text: str, name: str) -> Tree:
     try:
         tree = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{name} is no YAML: {' '.join(str(error).split())}") from error
+        refuse_nesting(tree)
+    except Exception as error:  # besides its own, yaml lets through whatever a value that is none raises
+        is_deep = isinstance(error, RecursionError)
+        told = "its values are nested too deeply" if is_deep else " ".join(str(error).split()) or type(error).__name__
+        raise ConfigError(f"{name} is no YAML of a configuration: {told}") from error
     if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
         raise ConfigError(f"{name} must have the sections {', '.join(SECTIONS)}, got {type(tree).__name__}")
     return tree

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
-import torch
 from lightning.pytorch import Callback
 from rich.console import Console
 from torch import nn
@@ -17,15 +16,17 @@ from lambdanets.data import Opened, open_data
 from lambdanets.files import write_atomically
 from lambdanets.models import create_model
 from lambdanets.train import checkpoints
-from lambdanets.train.assemble import RunData, complete, make_classifier, make_prepare
+from lambdanets.train.assemble import RunData, complete, make_classifier, with_preparation
 from lambdanets.train.config import WHEREABOUTS, ConfigError, RunConfig, changed_keys
+from lambdanets.train.description import Description
 from lambdanets.train.evaluate import Evaluation, evaluate
-from lambdanets.train.folder import Description, RunFolder, claimed
+from lambdanets.train.folder import RunFolder, claimed, is_there
 from lambdanets.train.history import History, Row
 from lambdanets.train.keeper import StoppedError
 from lambdanets.train.pictures import draw_confusion, draw_curves, draw_mistakes
 from lambdanets.train.resolve import as_yaml
-from lambdanets.train.strategies import ended_together, whole
+from lambdanets.train.restored import Restored
+from lambdanets.train.strategies import ended_together, whole_state
 from lambdanets.train.trainer import make_trainer, own_callbacks, quiet
 
 # What a run that goes on may do differently: where it runs and how long, but not what a step is.
@@ -64,16 +65,20 @@ def train(
     Of several processes the first returns the result.
     """
     console = console or Console(stderr=True, quiet=True)
-    data = open_data(config.data)
+    data, requested = open_data(config.data), config
     config = complete(config, data)
+    data = replace(data, config=config.data)
     pl.seed_everything(config.seed, verbose=False)
     classifier = make_classifier(config, data)
     history = History(run.metrics, config.trainer.log_every_n_steps)
-    trainer = make_trainer(config, run, [*own_callbacks(config, run, history, data.images, console), *callbacks])
+    restored = Restored()
+    own = own_callbacks(config, run, history, data, console)
+    trainer = make_trainer(config, run, [*own, *callbacks, restored])
     console.quiet = console.quiet or not trainer.is_global_zero
     trainer.precision_plugin.convert_module(classifier)  # Lightning would, but after a checkpoint has been read into it
     if resume:
         refuse_other_training(run, config)
+        run.refuse_other_classes(data.classes)
     start = checkpoint_to_go_on_from(run, console) if resume else None
     description = Description(
         model=config.model.name,
@@ -83,25 +88,37 @@ def train(
         started=run.description().started if resume else now(),
     )
     if trainer.is_global_zero:
-        console.print(as_yaml(config), **PLAIN)
+        for line in as_yaml(config).splitlines():
+            console.print(line, **PLAIN)
+        if config.data.batch_size != requested.data.batch_size:
+            console.print(
+                f"data.batch_size={requested.data.batch_size} is more than the {data.train_images} training images: "
+                f"{config.data.batch_size} is used",
+                **PLAIN,
+            )
         run.path.mkdir(parents=True, exist_ok=True)
     try:
         with claimed(run) if trainer.is_global_zero else nullcontext(), quiet(), ended_together(trainer):
             if trainer.is_global_zero:
                 write_atomically(run.config_file, as_yaml(config).encode())
                 run.describe(description)
-            trainer.fit(classifier, datamodule=RunData(config, data), ckpt_path=start, weights_only=True)
+            with restored.or_damaged(start):
+                trainer.fit(classifier, datamodule=RunData(config, data), ckpt_path=start, weights_only=True)
     except StoppedError:
         if trainer.is_global_zero:
             raise
         return None  # all stop together, and the first says so
-    weights = whole(classifier.average.state_dict())
+    weights = whole_state(classifier.average)
     if not trainer.is_global_zero:
         return None
     network = create_model(config.model.name, **config.model.changes)
     network.load_state_dict(weights)
     network.save_pretrained(run.model)
-    evaluation = evaluate_and_draw(config, run, data, network, classifier.device, history.rows)
+    # As validation has it, so that the last row of metrics.csv is what this finds.
+    network.to(classifier.device, next(classifier.average.parameters()).dtype)
+    network.load_state_dict(weights)  # not rounded to what is saved
+    with trainer.precision_plugin.forward_context():
+        evaluation = evaluate_and_draw(config, run, data, network, history.rows)
     description = replace(description, finished=now(), accuracy=evaluation.accuracy, **totals(history.rows))
     run.describe(description)
     return Result(description, evaluation)
@@ -109,7 +126,7 @@ def train(
 
 def refuse_other_training(run: RunFolder, config: RunConfig) -> None:
     """What a run has learnt belongs to its network, data and rules; where and how long it runs may change."""
-    if not run.config_file.is_file():
+    if not is_there(run.config_file):
         return
     every = changed_keys(run.config(), config)
     changed = [key for key in every if not key.startswith(MAY_CHANGE) or key in RULES]
@@ -133,12 +150,11 @@ def checkpoint_to_go_on_from(run: RunFolder, console: Console) -> Path | None:
 
 
 def evaluate_and_draw(
-    config: RunConfig, run: RunFolder, data: Opened, network: nn.Module, device: torch.device, rows: list[Row]
+    config: RunConfig, run: RunFolder, data: Opened, network: nn.Module, rows: list[Row]
 ) -> Evaluation:
     assert config.data.image_size is not None
     loader = data.evaluation_loader(config.data.image_size)
-    network = nn.Sequential(make_prepare(config), network).to(device)
-    evaluation = evaluate(network, loader, data.classes)
+    evaluation = evaluate(with_preparation(config, network), loader, data.classes)
     draw_confusion(evaluation.confusion, data.classes, run.path / "confusion.png")
     draw_mistakes(evaluation.worst, run.path / "mistakes.png")
     if rows:

@@ -44,6 +44,12 @@ def share_of_lr(step: int, steps: int, warmup: int) -> float:
     return (1 + math.cos(math.pi * min(1.0, (step - warmup) / max(1, steps - warmup)))) / 2
 
 
+# Of the steps of a run, at most. A recipe's warm-up is meant for its own number of epochs; a short trial of the recipe
+# would end before the learning rate had arrived. A quarter is fastai's default for one-cycle schedules (torch's
+# OneCycleLR: 0.3), and more than any recipe here has.
+MOST_WARMUP = 1 / 4
+
+
 class Steps(NamedTuple):
     """How long a run is, known before it begins."""
 
@@ -64,4 +70,5 @@ def planned_steps(batches: int, batch_size: int, trainer: TrainerConfig, optim: 
     run = epoch * trainer.max_epochs
     if trainer.max_steps != -1:
         run = min(run, trainer.max_steps)
-    return Steps(epoch, run, round(optim.warmup_epochs * epoch), batch_size * trainer.accumulate_grad_batches)
+    warmup = min(round(optim.warmup_epochs * epoch), int(MOST_WARMUP * run))
+    return Steps(epoch, run, warmup, batch_size * trainer.accumulate_grad_batches)

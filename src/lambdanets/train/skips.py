@@ -8,8 +8,10 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lambdanets.data import Batch, DataError, Skip
+from lambdanets.files import open_regular
 
 MOST = 0.01  # of the images of an epoch, those of its validation too, in all processes together
+FEW = 3  # are tolerated where 1 % is less, as long as every class keeps an image
 ENOUGH = 100  # to judge a stream by, whose length nobody knows
 
 
@@ -23,9 +25,10 @@ class Counts(NamedTuple):
 class Skips(Callback):
     """`skipped.csv` gets a line for each."""
 
-    def __init__(self, file: Path, images: int | None) -> None:
-        """`images`: how many there are to train and to validate with, None if nobody knows."""
+    def __init__(self, file: Path, images: int | None, smallest_class: int | None) -> None:
+        """`images` to train and to validate with, and those of training in the smallest class; None if unknown."""
         self.file, self.images = file, images
+        self.few = 0 if smallest_class is None else min(FEW, smallest_class - 1)
         self.trained = self.validated = Counts(0, 0)
 
     def state_dict(self) -> dict[str, int]:
@@ -59,13 +62,19 @@ class Skips(Callback):
             now = Counts(*trainer.strategy.reduce(counts, reduce_op="sum").tolist())
         seen, skipped = (sum(each) for each in zip(now, before, others, strict=True))
         of = max(ENOUGH, seen) if self.images is None else self.images
-        if now.skipped and skipped > MOST * of:
+        if now.skipped and skipped > max(self.few, MOST * of):
+            most = f"{MOST:.0%}" if self.few <= MOST * of else f"the {self.few} tolerated in a small data set"
             last = f"; the last is {batch.skipped[-1].name}: {batch.skipped[-1].reason}" if batch.skipped else ""
-            raise DataError(
-                f"{skipped} of {of} images cannot be read, more than {MOST:.0%}; {self.file} names each{last}"
-            )
+            raise DataError(f"{skipped} of {of} images cannot be read, more than {most}; {self.file} names each{last}")
         return Counts(now.seen + before.seen, now.skipped + before.skipped)
 
     def write(self, skips: list[Skip]) -> None:
-        with self.file.open("a", newline="") as file:
+        # Names in archives need not be text.
+        with self.file.open("a", newline="", encoding="utf-8", errors="backslashreplace") as file:
             csv.writer(file).writerows(skips)
+
+
+def count_names(file: Path) -> int:
+    """How many images `skipped.csv` names; several epochs may have left out the same."""
+    with open_regular(file) as lines:
+        return len({line.partition(b",")[0] for line in lines})

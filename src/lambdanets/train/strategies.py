@@ -20,6 +20,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from lambdanets.models.blocks import Bottleneck
 from lambdanets.models.transformer import Block
 from lambdanets.train.config import ConfigError
+from lambdanets.train.state_dicts import with_metadata
 
 NOBODY_ANSWERS = (RuntimeError, distributed.DistBackendError)  # what back ends say then
 PATIENCE = 3.0  # seconds for a process to end by itself when another has
@@ -54,8 +55,7 @@ class Sharded(ModelParallelStrategy):
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
         assert self.lightning_module is not None
-        weights: dict[str, Any] = whole(self.lightning_module.state_dict())
-        return weights
+        return whole_state(self.lightning_module)
 
     def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
         state: dict[str, Any] = whole(
@@ -69,8 +69,9 @@ class Sharded(ModelParallelStrategy):
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         assert self.lightning_module is not None
-        mine = self.lightning_module.state_dict()
-        parts = {name: part(t, mine[name]) if name in mine else t for name, t in checkpoint["state_dict"].items()}
+        mine, saved = self.lightning_module.state_dict(), checkpoint["state_dict"]
+        parts = {name: part(t, mine[name]) if name in mine else t for name, t in saved.items()}
+        parts = with_metadata(parts, getattr(saved, "_metadata", None))
         self.lightning_module.load_state_dict(parts, strict=strict)
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
@@ -110,6 +111,12 @@ def whole(tree: Any) -> Any:
         return gathered.cpu() if distributed.get_rank() == 0 else gathered.new_empty(0)
 
     return apply_to_collection(tree, DTensor, gather)
+
+
+def whole_state(module: nn.Module) -> dict[str, Any]:
+    """A state dict without shards; as for `whole`, all processes have to ask together."""
+    state: Any = module.state_dict()
+    return with_metadata(whole(state), state._metadata)
 
 
 def part(value: Any, like: Tensor) -> Any:

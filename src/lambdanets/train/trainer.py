@@ -15,11 +15,13 @@ from lightning.pytorch.profilers import AdvancedProfiler, PassThroughProfiler, S
 from lightning.pytorch.strategies import ParallelStrategy
 from rich.console import Console
 
+from lambdanets.data import Opened
 from lambdanets.train.config import ConfigError, RunConfig
 from lambdanets.train.folder import RunFolder
 from lambdanets.train.guard import Guard
 from lambdanets.train.history import History
 from lambdanets.train.keeper import Files, Keeper, RandomStates
+from lambdanets.train.norm_statistics import NormStatistics
 from lambdanets.train.progress import ProgressBar
 from lambdanets.train.skips import Skips
 from lambdanets.train.strategies import make_strategy
@@ -69,13 +71,20 @@ def make_trainer(config: RunConfig, run: RunFolder, callbacks: Sequence[Callback
 
 
 def own_callbacks(
-    config: RunConfig, run: RunFolder, history: History, images: int | None, console: Console
+    config: RunConfig, run: RunFolder, history: History, data: Opened, console: Console
 ) -> list[Callback]:
     """In the order in which they must be asked: the keeper saves what those before it know."""
-    guard, skips = Guard(run.path / "nonfinite.jsonl"), Skips(run.path / "skipped.csv", images)
+    assert config.data.image_size is not None
+    guard = Guard(run.path / "nonfinite.jsonl")
+    skips = Skips(run.path / "skipped.csv", data.images, data.smallest_class)
     keeper = Keeper(run.checkpoints, config.checkpoint_seconds)
-    bar = [ProgressBar(history, console)] if config.trainer.enable_progress_bar else []
-    return [guard, skips, history, RandomStates(), keeper, *bar]
+    statistics = NormStatistics(data, config.data.image_size)
+    callbacks = [guard, skips, history, statistics, RandomStates(), keeper]
+    if config.trainer.enable_progress_bar:
+        bar = ProgressBar(history, console)
+        statistics.tell = bar.describe
+        callbacks.append(bar)
+    return callbacks
 
 
 @contextmanager

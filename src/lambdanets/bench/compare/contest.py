@@ -11,7 +11,7 @@ from lambdanets.bench.compare.measures import measure
 from lambdanets.bench.compare.runs import configuration, folder_of, trained
 from lambdanets.bench.compare.summary import Published, rows_of
 from lambdanets.train.config import RunConfig
-from lambdanets.train.folder import Description
+from lambdanets.train.description import Description
 
 ROUNDS = 3  # of timing
 

@@ -8,7 +8,8 @@ from lambdanets.bench.compare.entries import Entry
 from lambdanets.models.resnet import OF_LAMBDA_LAYERS
 from lambdanets.train.assemble import complete
 from lambdanets.train.config import WHEREABOUTS, ConfigError, RunConfig, changed_keys
-from lambdanets.train.folder import Description, RunFolder
+from lambdanets.train.description import Description
+from lambdanets.train.folder import RunFolder
 from lambdanets.train.guard import NonFiniteLossError
 from lambdanets.train.resolve import resolve
 

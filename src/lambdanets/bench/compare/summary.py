@@ -7,7 +7,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from lambdanets.bench.compare.entries import Entry
-from lambdanets.train.folder import Description
+from lambdanets.train.description import Description
 
 COLUMNS = (
     "entry",

@@ -6,6 +6,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from lambdanets.data.splits import DataError
+from lambdanets.files import read_text, reason
 
 FILE = "classes.txt"
 
@@ -14,11 +15,11 @@ def read_classes(folder: Path) -> tuple[str, ...] | None:
     """The lines of the file `classes.txt`, if it is there; the first names class 0."""
     path = folder / FILE
     try:
-        names = tuple(line.strip() for line in path.read_text(encoding="utf-8").strip().splitlines())
+        names = tuple(line.strip() for line in read_text(path).strip().splitlines())
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
+        raise DataError(f"{path} cannot be read: {reason(error)}") from error
     if not names or "" in names or len(set(names)) < len(names):
         raise DataError(f"{path} must have one class in each line, no two alike, got {len(names)} lines: {names[:20]}")
     return names

@@ -35,6 +35,16 @@ class Subset(Split):
         return self.split.example(int(self.indices[index]))
 
 
+def labels_of(split: Split) -> Int64[Tensor, "n"] | None:
+    """Of all images, None if that takes reading them."""
+    if isinstance(split, Labelled):
+        return split.labels
+    if not isinstance(split, Subset):
+        return None
+    labels = labels_of(split.split)
+    return None if labels is None else labels[split.indices]
+
+
 def without_held_out(split: Labelled, share: float) -> Subset:
     return Subset(split, (~held_out(split.labels, share)).nonzero().flatten())
 

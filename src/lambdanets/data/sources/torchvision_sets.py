@@ -16,6 +16,7 @@ from lambdanets.data.images import one_line, only_bad_images, pixels
 from lambdanets.data.sources.classes import check_labels, numbered
 from lambdanets.data.sources.subset import Labelled, Offer
 from lambdanets.data.splits import DataError, Example, SplitName
+from lambdanets.optional import import_torchvision
 
 # What their authors call them, in the order in which we want them.
 NAMES: dict[SplitName, tuple[str, ...]] = {
@@ -27,7 +28,7 @@ GREY = ("1", "L", "LA", "I", "I;16", "I;16B")
 
 def offer(config: DataConfig) -> Offer:
     """`data.name` is the class, such as FashionMNIST; its files are in `data.root`, or beside torch's own downloads."""
-    import torchvision
+    torchvision = import_torchvision()
 
     known = [name for name in torchvision.datasets.__all__ if way_to_split(getattr(torchvision.datasets, name))]
     if config.name is None or config.name not in known:

@@ -55,6 +55,8 @@ def load_validation(folder: Path, classes: tuple[str, ...]) -> "ShardStream":
     shards = sorted(folder.glob("val*.tar")) or sorted(folder.glob("test*.tar"))
     if not shards:
         raise DataError(f"there are no shards to validate with: neither {folder / 'val*.tar'} nor test*.tar")
+    if others := [path for path in shards if not path.is_file()]:
+        raise DataError(f"{others[0]} is not a regular file")
     return ShardStream(shards, classes, None, shuffle=False)
 
 
