@@ -6,6 +6,7 @@ from torch.utils.checkpoint import checkpoint
 
 from lambdanets import LambdaLayer2d
 from lambdanets.kernels import unavailable
+from lambdanets.kernels.library import AUTO
 from lambdanets.kernels.operators import layer as layer_operator
 from lambdanets.kernels.operators import position_term as operator
 from lambdanets.ops import Grid, position_term
@@ -15,7 +16,7 @@ pytestmark = [
     pytest.mark.skipif(unavailable() is not None, reason=f"no kernels: {unavailable()}"),
 ]
 GRID = Grid.of((5, 7), scope=3)
-AXES = ([5, 7], [5, 7], [3, 3], [1, 1], [1, 1], 9)
+AXES = ([5, 7], [5, 7], [3, 3], [1, 1], [1, 1], 9, AUTO)
 
 
 def operands(b=2, k=4, u=1, table_k=4, table_u=1, values_b=2):
@@ -152,7 +153,7 @@ def test_keys_of_minus_infinity_weigh_nothing():
     h, k, v, n = 1, 2, 3, 30 * 40
     projected = torch.randn(1, n, h * k + v + k)
     projected[:, 100:, -k:] = -torch.inf  # more than one slice of the kernel
-    grid = ([30, 40], [30, 40], [1, 1], [1, 1], [1, 1], 1)
+    grid = ([30, 40], [30, 40], [1, 1], [1, 1], [1, 1], 1, AUTO)
     y, *_ = layer_operator(projected, None, None, torch.zeros(1, k, 1), None, h, k, 1, 0.0, *grid)
     q, values, keys = projected.split([h * k, v, k], -1)
     expected = q @ (keys.softmax(1).transpose(1, 2) @ values)

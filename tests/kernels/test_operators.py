@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from lambdanets.kernels import unavailable
+from lambdanets.kernels.library import AUTO
 from lambdanets.kernels.operators import batch_norm, layer, position_term, rectified_norm, rectified_norms
 
 pytestmark = [
@@ -21,7 +22,7 @@ def tensors(*shapes, trains=True):
 @pytest.mark.parametrize("layout", ["contiguous", "transposed", "sliced"])
 def test_position(layout, content, trains):
     b, h, k, v, u = 2, 3, 5, 7, 2
-    grid = ([3, 11], [5, 7], [3, 5], [2, 1], [1, 2], 15)
+    grid = ([3, 11], [5, 7], [3, 5], [2, 1], [1, 2], 15, AUTO)
     q, values, table, lc = tensors((b, 33, h, k), (b, 35, v, u), (15, k, u), (b, k, v), trains=trains)
     if layout == "transposed":
         q, values = (t.detach().transpose(1, 2).contiguous().transpose(1, 2) for t in (q, values))
@@ -68,7 +69,7 @@ def test_statistics_have_no_gradient():
 @pytest.mark.parametrize("biased", [True, False], ids=["position bias", "no bias"])
 def test_layer(biased, normed, trains):
     h, k, v, u = 3, 5, 7, 2
-    grid = ([5, 7], [5, 7], [3, 5], [1, 1], [1, 2], 15)
+    grid = ([5, 7], [5, 7], [3, 5], [1, 1], [1, 2], 15, AUTO)
     columns = h * k + v * u
     projected, weight, bias, table, position_bias = tensors(
         (2, 35, columns + k * u), columns, columns, (15, k, u), k, trains=trains

@@ -153,6 +153,26 @@ def test_one_compiled_graph_serves_many_sizes():
 
 
 @pytest.mark.unchecked
+@pytest.mark.parametrize("key_norm", ["softmax", "l2", "none"])
+@pytest.mark.parametrize("causal", [True, "strict"])
+def test_one_compiled_graph_serves_many_lengths(causal, key_norm):
+    """The number of causal chunks is a symbol too, from two on: outputs and gradients at the ends of chunks and between."""
+    torch._dynamo.reset()
+    layer = LambdaMixer(13, h=1, k=5, u=2, scope=5, norm="rms", causal=causal, key_norm=key_norm).double()
+    graphs = []
+
+    def counting(graph, _):
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(layer, backend=counting, fullgraph=True, dynamic=True)
+    for n in (32, 33, 63, 64, 100, 131):
+        x = 3 * torch.randn(2, n, 13, dtype=torch.float64)
+        compare(run(compiled, x, {}), run(layer, x, {}))
+    assert len(graphs) == 1
+
+
+@pytest.mark.unchecked
 @pytest.mark.skipif(not COMPILER, reason="inductor needs a C++ compiler, and this machine has none")
 @pytest.mark.parametrize("layer", CLASSES, ids=lambda c: c.__name__)
 def test_compiles_with_inductor(layer):

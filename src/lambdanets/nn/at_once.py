@@ -4,13 +4,16 @@ What torch would do in a dozen steps between the projections and the output, eac
 for autograd to keep, is done where the numbers are.
 """
 
+from typing import Any
+
 import torch
+import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from lambdanets.compat import is_transformed
 from lambdanets.kernels import unavailable
-from lambdanets.kernels.operators import infer, layer
+from lambdanets.kernels.operators import COMPOSITIONS, infer, layer
 from lambdanets.nn.norms import (
     as_scale_and_shift,
     batch_norms_in_training,
@@ -20,10 +23,11 @@ from lambdanets.nn.norms import (
 )
 from lambdanets.nn.projections import Joint
 from lambdanets.nn.scene import Scene
+from lambdanets.ops.content import content_lambda
 from lambdanets.ops.geometry import Grid
-from lambdanets.ops.keys import KeyNorm
+from lambdanets.ops.keys import KeyNorm, normalise_keys
 from lambdanets.ops.plans import Problem, choose
-from lambdanets.ops.plans.native import Native, window_of
+from lambdanets.ops.plans.native import Native, composed_term, window_of
 
 
 def reads_norms() -> bool:
@@ -88,3 +92,31 @@ def layer_at_once(
     if together:
         keep_statistics(together, mean, var, x.shape[0] * x.shape[1])
     return y
+
+
+def composed_layer(
+    projected: Float[Tensor, "b n c"],
+    weight: Float[Tensor, "d"] | None,
+    bias: Float[Tensor, "d"] | None,
+    table: Float[Tensor, "p k u"],
+    position_bias: Float[Tensor, "k"] | None,
+    h: int,
+    k: int,
+    u: int,
+    eps: float,
+    *window: Any,
+) -> Float[Tensor, "b n h v"]:
+    """What the operator computes, in operations that torch can differentiate twice."""
+    if weight is not None:
+        normed, keys = projected.split([len(weight), k * u], 2)
+        normed = F.batch_norm(normed.flatten(0, 1), None, None, weight, bias, training=True, eps=eps)
+        projected = torch.cat([normed.unflatten(0, projected.shape[:2]), keys], 2)
+    q, values, keys = projected.split([h * k, projected.shape[2] - h * k - k * u, k * u], 2)
+    values, keys = values.unflatten(2, (-1, u)), keys.unflatten(2, (k, u))
+    content = content_lambda(normalise_keys(keys), values)
+    if position_bias is not None:
+        content = content + position_bias[:, None]
+    return composed_term(q.unflatten(2, (h, k)), values, table, content, *window)
+
+
+COMPOSITIONS["layer"] = composed_layer

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from lambdanets.compat import sizes_of
 from lambdanets.nn.arguments import one_of, per_axis, positive, window
 from lambdanets.nn.at_once import layer_at_once, reads_norms
 from lambdanets.nn.explain import Explanation, explain_position_term
@@ -309,14 +310,14 @@ class LambdaLayer(SavesGeometry, OnMaps):
     ) -> _Seen:
         queries = self._channels_last("x", x, self.d_in)
         source = self._channels_last("context", x if context is None else context, self.d_context)
-        b = x.shape[0]  # len(x) would fix the batch of an exported layer
+        b = sizes_of(x)[0]  # len(x) would fix the batch of an exported layer
         if source.shape[0] != b:
             raise ValueError(
                 f"{type(self).__name__}: x and context must have the same batch, got b={b} and {source.shape[0]}"
             )
         tokens = source.flatten(1, -2).contiguous()  # once, not again in each projection
         queries = every(self.stride, queries)
-        grid = self._grid(tuple(source.shape[1:-1]), tuple(queries.shape[1:-1]))
+        grid = self._grid(sizes_of(source)[1:-1], sizes_of(queries)[1:-1])
         self._check_relation(relation)
         scene = read_scene(grid, b, mask, relation, has_content=self.key is not None, device=x.device)
         asking = tokens if context is None and max(self.stride) == 1 else queries.flatten(1, -2)

@@ -9,7 +9,13 @@ import torch
 from torch import Tensor
 
 from lambdanets.kernels.library import call, threads
-from lambdanets.kernels.operators.definitions import definitions, differentiate, refuse_second_derivative
+from lambdanets.kernels.operators.definitions import (
+    COMPOSITIONS,
+    definitions,
+    differentiable_gradients,
+    differentiate,
+    no_second_derivative,
+)
 
 definitions.define("batch_norm(Tensor x, Tensor weight, Tensor bias, float eps) -> (Tensor, Tensor, Tensor)")
 definitions.define(
@@ -75,19 +81,28 @@ def _fake_gradients(
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    x, weight, _, ctx.eps = inputs
+    x, weight, bias, ctx.eps = inputs
     _, mean, var = output
     ctx.mark_non_differentiable(mean, var)
-    ctx.save_for_backward(x, weight, mean, var)
+    ctx.save_for_backward(x, weight, bias, mean, var)
 
 
 def _backward(ctx: Any, g: Tensor, *_: Any) -> tuple[Any, ...]:
-    return *torch.ops.lambdanets.batch_norm_backward(g, *ctx.saved_tensors, ctx.eps), None
+    x, weight, bias, mean, var = ctx.saved_tensors
+    if torch.is_grad_enabled():
+        return differentiable_gradients("batch_norm", (x, weight, bias, ctx.eps), g)
+    return *torch.ops.lambdanets.batch_norm_backward(g, x, weight, mean, var, ctx.eps), None
 
 
+def composition(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    """The same in torch's own operators."""
+    return torch.nn.functional.batch_norm(x, None, None, weight, bias, training=True, eps=eps)
+
+
+COMPOSITIONS["batch_norm"] = composition
 torch.library.register_fake("lambdanets::batch_norm", _fake, lib=definitions)
 torch.library.register_fake("lambdanets::batch_norm_backward", _fake_gradients, lib=definitions)
 differentiate("batch_norm", _backward, _remember)
-refuse_second_derivative("batch_norm_backward")
+no_second_derivative("batch_norm_backward")
 
 batch_norm = torch.ops.lambdanets.batch_norm.default

@@ -84,14 +84,30 @@ def differentiate(name: str, backward: Callable[..., Any], remember: Callable[..
     definitions.impl(name, run, "Autograd", with_keyset=True)
 
 
-def refuse_second_derivative(name: str) -> None:
-    """Without this, torch would warn and take the second derivatives for zero."""
+# Operators by name, as compositions that torch can differentiate any number of times. The mathematics of whole terms
+# and layers is above this package, so ops and nn enter theirs here.
+COMPOSITIONS: dict[str, Callable[..., Tensor]] = {}
+
+
+def differentiable_gradients(name: str, inputs: Sequence[Any], dy: Tensor) -> tuple[Tensor | None, ...]:
+    """The gradient of every input of an operator, by operations that have gradients themselves."""
+    return gradients_of(COMPOSITIONS[name], inputs, dy)
+
+
+def gradients_of(function: Callable[..., Tensor], inputs: Sequence[Any], dy: Tensor) -> tuple[Tensor | None, ...]:
+    """Of the inputs as such, even if one of them was computed from another: hence the views."""
+    wants = [isinstance(t, Tensor) and t.requires_grad for t in inputs]
+    views = [t.view_as(t) if wanted else t for t, wanted in zip(inputs, wants, strict=True)]
+    wanted = [t for t, wanted in zip(views, wants, strict=True) if wanted]
+    found = iter(torch.autograd.grad(function(*views), wanted, dy, create_graph=True) if wanted else ())
+    return tuple(next(found) if wanted else None for wanted in wants)
+
+
+def no_second_derivative(name: str) -> None:
+    """For an operator that is called only where no derivative of its result is wanted: torch would take it for zero."""
 
     def refuse(ctx: Any, *gradients: Tensor) -> Any:
-        raise RuntimeError(
-            "lambdanets: the kernels have no second derivative; "
-            "with LAMBDANETS_NO_KERNELS=1 set, torch does without them"
-        )
+        raise RuntimeError(f"lambdanets::{name} has no derivative; differentiate the operator whose gradient it is")
 
     def forget(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         """Nothing is needed to refuse."""

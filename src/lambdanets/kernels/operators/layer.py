@@ -15,8 +15,9 @@ from lambdanets.kernels.operators.definitions import (
     GRID,
     definitions,
     describe,
+    differentiable_gradients,
     differentiate,
-    refuse_second_derivative,
+    no_second_derivative,
 )
 
 # Weight and bias are those of the batch norms of queries and values, or None if there is nothing to normalise.
@@ -194,6 +195,8 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> 
 
 def _backward(ctx: Any, dy: Tensor, *_: Any) -> tuple[Any, ...]:
     saved = ctx.saved_tensors  # once: checkpoints refuse to give them again
+    if torch.is_grad_enabled():
+        return differentiable_gradients("layer", (*saved[:5], *ctx.sizes), dy)
     _, weight, bias, _, position_bias, *_ = saved
     gradients = torch.ops.lambdanets.layer_backward(dy, *saved, *ctx.sizes)
     dprojected, dweight, dbias, dtable, dposition_bias = gradients
@@ -218,7 +221,7 @@ torch.library.register_fake("lambdanets::infer", _fake_infer, lib=definitions)
 torch.library.register_fake("lambdanets::layer", _fake, lib=definitions)
 torch.library.register_fake("lambdanets::layer_backward", _fake_gradients, lib=definitions)
 differentiate("layer", _backward, _remember)
-refuse_second_derivative("layer_backward")
+no_second_derivative("layer_backward")
 
 infer = torch.ops.lambdanets.infer.default
 layer = torch.ops.lambdanets.layer.default

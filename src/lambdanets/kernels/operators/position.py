@@ -15,8 +15,9 @@ from lambdanets.kernels.operators.definitions import (
     GRID,
     definitions,
     describe,
+    differentiable_gradients,
     differentiate,
-    refuse_second_derivative,
+    no_second_derivative,
 )
 
 TENSORS = "Tensor q, Tensor values, Tensor table, Tensor? content"
@@ -64,6 +65,8 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
     q, values, table, content = ctx.saved_tensors
+    if torch.is_grad_enabled():
+        return differentiable_gradients("position", (q, values, table, content, *ctx.grid), dy)
     dq, dvalues, dtable, dcontent = torch.ops.lambdanets.position_backward(dy, q, values, table, content, *ctx.grid)
     return dq, dvalues, dtable, None if content is None else dcontent, *(None,) * len(ctx.grid)
 
@@ -71,6 +74,6 @@ def _backward(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
 torch.library.register_fake("lambdanets::position", _fake, lib=definitions)
 torch.library.register_fake("lambdanets::position_backward", _fake_backward, lib=definitions)
 differentiate("position", _backward, _remember)
-refuse_second_derivative("position_backward")
+no_second_derivative("position_backward")
 
 position_term = torch.ops.lambdanets.position.default

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lambdanets.kernels.library import call, threads
 from lambdanets.kernels.operators.batch_norm import statistics
-from lambdanets.kernels.operators.definitions import definitions, differentiate
+from lambdanets.kernels.operators.definitions import definitions, differentiate, gradients_of
 
 # max(0, (x - mean) scale + shift + (residual - residual_mean) residual_scale), for inference: it has no gradient.
 definitions.define(
@@ -116,19 +116,20 @@ def _backward(ctx: Any, dy: Tensor, *_: Any) -> tuple[Any, ...]:
     if torch.is_grad_enabled():  # somebody wants derivatives of these, which torch's own norm has
         x, weight, y, *_ = saved
         g = dy * (y > 0)
-        dx, dweight, dbias, dresidual = *differentiable_gradients(g, x, weight, ctx.eps), g
+        dx, dweight, dbias, dresidual = *norm_gradients(g, x, weight, ctx.eps), g
     else:
         found = torch.ops.lambdanets.rectified_norm_backward(dy, *saved, ctx.eps, ctx.has_residual)
         dx, dweight, dbias, dresidual = found
     return dx, dweight, dbias, dresidual if ctx.has_residual else None, None
 
 
-def differentiable_gradients(g: Tensor, x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+def norm_gradients(g: Tensor, x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor | None, Tensor | None, Tensor]:
     """Of x, weight and bias, from the gradient g of their norm, by operators that have gradients themselves."""
-    normed = torch.nn.functional.batch_norm(x, None, None, weight, None, training=True, eps=eps)
-    inputs = [t for t in (x, weight) if t.requires_grad]
-    found = iter(torch.autograd.grad(normed, inputs, g, create_graph=True) if inputs else ())
-    dx, dweight = (next(found) if t.requires_grad else torch.zeros_like(t) for t in (x, weight))
+
+    def normed(x: Tensor, weight: Tensor) -> Tensor:
+        return torch.nn.functional.batch_norm(x, None, None, weight, None, training=True, eps=eps)
+
+    dx, dweight = gradients_of(normed, (x, weight), g)
     return dx, dweight, g.sum((0, 2, 3))
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lambdanets.kernels.operators.batch_norm import gradient_in_place, statistics
 from lambdanets.kernels.operators.definitions import definitions, differentiate
-from lambdanets.kernels.operators.rectified_norm import apply, differentiable_gradients, gradients, last, like
+from lambdanets.kernels.operators.rectified_norm import apply, gradients, last, like, norm_gradients
 
 definitions.define(
     "rectified_norms(Tensor x, Tensor weight, Tensor bias, float eps,"
@@ -87,8 +87,8 @@ def _backward(ctx: Any, dy: Tensor, *_: Any) -> tuple[Any, ...]:
     y, x, weight, mean, var, other, other_weight, other_mean, other_var = ctx.saved_tensors
     if torch.is_grad_enabled():  # somebody wants derivatives of these, which torch's own norm has
         g = dy * (y > 0)
-        of_x = differentiable_gradients(g, x, weight, ctx.eps)
-        return *of_x, None, *differentiable_gradients(g, other, other_weight, ctx.other_eps), None
+        of_x = norm_gradients(g, x, weight, ctx.eps)
+        return *of_x, None, *norm_gradients(g, other, other_weight, ctx.other_eps), None
     both = (x, weight, mean, var, ctx.eps, other, other_weight, other_mean, other_var, ctx.other_eps)
     found = torch.ops.lambdanets.rectified_norms_backward(dy, y, *both)
     return *found[:3], None, *found[3:], None

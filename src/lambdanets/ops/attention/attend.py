@@ -42,7 +42,7 @@ def attend(
     n, m, h = q.shape[1], keys.shape[1], q.shape[2]
     if h % keys.shape[2]:
         raise ValueError(f"heads of keys must divide those of queries, got {keys.shape[2]} and h={h}")
-    is_grouped = keys.shape[2] != h
+    is_grouped = bool(keys.shape[2] != h)  # while TorchScript traces, sizes are tensors
     if causal and (mask is not None or bias is not None or n != m):
         earlier = torch.ones(n, m, dtype=torch.bool, device=q.device).tril()[None]
         mask, causal = earlier if mask is None else mask & earlier, False

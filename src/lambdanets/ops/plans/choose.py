@@ -1,7 +1,6 @@
 """Which plan computes a position term: the one forced, or the cheapest of those that can."""
 
-import torch
-
+from lambdanets.compat import is_exporting
 from lambdanets.ops.plans.convolution import Convolution
 from lambdanets.ops.plans.fourier import Fourier
 from lambdanets.ops.plans.lambda_first import LambdaFirst
@@ -14,7 +13,7 @@ PLANS: dict[str, Plan] = {plan.name: plan for plan in (Convolution(), Fourier(),
 
 def choose(problem: Problem, forced: str | None = None) -> Plan:
     """The plan for a problem; forcing one that does not support it is a ValueError with the reason."""
-    if forced in {plan.name for plan in NATIVE} and torch.compiler.is_exporting():
+    if forced in {plan.name for plan in NATIVE} and is_exporting():
         forced = None  # an exported program runs where there are no kernels
     if forced is not None:
         if forced not in PLANS:
@@ -24,7 +23,7 @@ def choose(problem: Problem, forced: str | None = None) -> Plan:
             raise ValueError(f"plan={forced!r} cannot compute this: {reason}")
         return PLANS[forced]
     able = [plan for plan in PLANS.values() if plan.automatic(problem) and plan.supports(problem) is None]
-    if torch.compiler.is_exporting():  # an exported program's choice cannot depend on a size that may be symbolic
+    if is_exporting():  # an exported program's choice cannot depend on a size that may be symbolic
         return next(plan for plan in able if plan.name in ("convolution", "query_first"))
     seconds = [plan.cost(problem).seconds for plan in able]
     return able[seconds.index(min(seconds))]  # torch.compile cannot trace min with a key

@@ -7,6 +7,7 @@ import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Float
 from torch import Tensor
 
+from lambdanets.compat import is_exporting
 from lambdanets.ops.geometry import Geometry, Grid, past_rows, reachable, reachable_scope
 from lambdanets.ops.masks import Allowed
 from lambdanets.ops.pairs import recomputed
@@ -93,7 +94,7 @@ def can_pad_itself(grid: Grid, margins: Sequence[tuple[int, int]], *, trains: bo
     The padding must be the same on both sides. In training, no window may be larger than the map: there oneDNN's
     gradient of the weights for AVX-512 writes beyond its memory (torch 2.13, kernel 21 x 13 on a map of 11 x 7).
     """
-    if torch.compiler.is_exporting() or any(before != after for before, after in margins):
+    if is_exporting() or any(before != after for before, after in margins):
         return False
     return not trains or all(before + after < m for (before, after), m in zip(margins, grid.context, strict=True))
 

@@ -6,6 +6,7 @@ faster one, unless the dynamic range of an example is too large for transforms, 
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,8 +16,10 @@ from torch import Tensor
 from lambdanets.compat import is_transformed
 from lambdanets.kernels import operators, unavailable
 from lambdanets.kernels.library import AUTO, DIRECT, FFT
-from lambdanets.ops.geometry import Geometry, Grid, past_rows, reachable
+from lambdanets.ops.geometry import Causal, Geometry, Grid, past_rows, reachable
 from lambdanets.ops.masks import Allowed
+from lambdanets.ops.pairs import recomputed
+from lambdanets.ops.plans.convolution import convolved_term
 from lambdanets.ops.plans.problem import Cost, Problem
 
 
@@ -113,6 +116,27 @@ def window_of(
     return table, [*([1] * (2 - len(axis)) + [*axis] for axis in axes), past, algorithm]
 
 
+def grid_of(window: Sequence[Any]) -> Grid:
+    """The grid that a window of the kernels is."""
+    queries, context, scope, stride, dilation = map(tuple, window[:5])
+    rows, past = math.prod(scope), window[5]
+    causal: Causal = False if past == rows else True if past == rows // 2 + 1 else "strict"
+    return Grid(context, queries, scope, stride, dilation, causal)
+
+
+def composed_term(
+    q: Float[Tensor, "b n h k"],
+    values: Float[Tensor, "b m v u"],
+    table: Float[Tensor, "p k u"],
+    content: Float[Tensor, "b k v"] | None,
+    *window: Any,
+) -> Float[Tensor, "b n h v"]:
+    """What the kernels compute, in operations that torch can differentiate twice."""
+    y = recomputed(convolved_term, q, values, table, grid_of(window))
+    return y if content is None else y + torch.einsum("bnhk,bkv->bnhv", q, content)
+
+
+operators.COMPOSITIONS["position"] = composed_term
 NATIVE = (Native("native", AUTO), Native("native_direct", DIRECT), Native("native_fft", FFT))
 
 
