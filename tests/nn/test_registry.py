@@ -156,7 +156,7 @@ def test_one_compiled_graph_serves_many_sizes():
 @pytest.mark.parametrize("key_norm", ["softmax", "l2", "none"])
 @pytest.mark.parametrize("causal", [True, "strict"])
 def test_one_compiled_graph_serves_many_lengths(causal, key_norm):
-    """The number of causal chunks is a symbol too, from two on: outputs and gradients at the ends of chunks and between."""
+    """The number of causal chunks is a symbol too, from two on; outputs and gradients, with full and other chunks."""
     torch._dynamo.reset()
     layer = LambdaMixer(13, h=1, k=5, u=2, scope=5, norm="rms", causal=causal, key_norm=key_norm).double()
     graphs = []
