@@ -1,6 +1,6 @@
 """Linear attention: exp(q . k) becomes phi(q) . phi(k), so that the context can be summed up before a query is there.
 
-    Y_n = phi(q_n)^T (sum_m phi(k_m) v_m^T) / (phi(q_n)^T sum_m phi(k_m)),    phi(x) = elu(x) + 1
+    Y_n = phi(q_n)^T (sum_m phi(k_m) v_m^T) / (phi(q_n)^T sum_m phi(k_m)),    phi(x) = elu(x) + 1 >= e^-40
 
 The sums over m are a content lambda that all queries share; time and memory grow with n + m, not with n m. Causal sums
 are taken in chunks: pairs inside a chunk are weighed one by one, all that comes before it is one sum of k v numbers.
@@ -19,14 +19,15 @@ from lambdanets.ops.precision import in_full_precision
 
 
 def positive_features(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-    """phi(x) = elu(x) + 1, which is x + 1 above zero and exp(x) below.
+    """phi(x) = elu(x) + 1, which is x + 1 above zero and exp(x) below, and never less than e^-40.
 
-    As a sum of elu and 1 it would round to zero for x < -17, and weights that are all zero have no mean.
+    As a sum of elu and 1 it would round to zero, below -17 in float32 and below -37 in float64, and weights that are all
+    zero have no mean. With the floor, products of two features stay in the range of float32.
 
     >>> positive_features(torch.tensor([-torch.inf, 0.0, 2.0]))
-    tensor([0., 1., 3.])
+    tensor([4.2484e-18, 1.0000e+00, 3.0000e+00])
     """
-    return x.clamp(max=0.0).exp() + x.relu()
+    return x.clamp(-40.0, 0.0).exp() + x.relu()
 
 
 @in_full_precision
@@ -49,10 +50,10 @@ def linear_attention(
     n, m, k, v = q.shape[1], keys.shape[1], q.shape[3], values.shape[3]
     if causal and n != m:
         raise ValueError(f"causal linear attention needs as many queries as context positions, got n={n}, m={m}")
-    if rows is not None:
-        keys = keys.masked_fill(~rows[..., None, None], -torch.inf)  # phi is zero there, and so is its gradient
     values = F.pad(drop_unusable(values, rows), (0, 1), value=1.0)  # the last column gives the denominator
     q, keys = positive_features(q), positive_features(keys)
+    if rows is not None:
+        keys = keys.masked_fill(~rows[..., None, None], 0.0)
     if causal:
         sums = _causal_sums(q, keys, values, chunk_for(k, v) if chunk is None else chunk)
     else:

@@ -48,10 +48,10 @@ def bam(x: Float[Tensor, "b n d"], weights: Weights, *, size: Sequence[int], dil
 def cbam(x: Float[Tensor, "b n d"], weights: Weights, *, size: Sequence[int]) -> Float[Tensor, "b n d"]:
     """y_n = z_n * (s * x_n)."""
     scores = torch.zeros_like(x[:, 0])
-    for summary in (x.mean(1), x.max(1).values):
+    for summary in (x.mean(1), x.amax(1)):
         scores = scores + linear(linear(summary, weights, "channel.0").clamp(min=0), weights, "channel.2")
     x = x * sigmoid(scores)[:, None]
-    summaries = torch.stack([x.mean(2), x.max(2).values], 2)
+    summaries = torch.stack([x.mean(2), x.amax(2)], 2)
     spatial = batch_norm(convolution(summaries, weights, "spatial", size), weights, "spatial_norm")
     return torch.stack([sigmoid(spatial[:, n]) * x[:, n] for n in range(x.shape[1])], 1)
 

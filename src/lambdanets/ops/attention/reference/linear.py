@@ -23,9 +23,10 @@ def linear_attention(
     causal: bool = False,
     prefix: str = "",
 ) -> Float[Tensor, "b n o"]:
-    """Y_n = sum_m a_nm v_m / sum_m a_nm with a_nm = phi(q_n) . phi(k_m), phi(x) = elu(x) + 1, in h heads."""
+    """Y_n = sum_m a_nm v_m / sum_m a_nm with a_nm = phi(q_n) . phi(k_m), phi(x) = elu(x) + 1 >= e^-40, in h heads."""
     q, keys, values = _in_heads(x, context, weights, h, prefix)
-    q, keys = torch.nn.functional.elu(q) + 1, torch.nn.functional.elu(keys) + 1
+    # elu(x) + 1 is x + 1 above zero and e^x below, of which elu + 1 would leave nothing for x < -37.
+    q, keys = (torch.where(t > 0, t + 1, t.clamp(-40, 0).exp()) for t in (q, keys))
     rows = []
     for n in range(x.shape[1]):
         y, total = torch.zeros_like(values[:, 0]), torch.zeros_like(values[:, 0, :, :1])

@@ -28,7 +28,7 @@ def softmax(scores: Float[Tensor, "... m"]) -> Float[Tensor, "... m"]:
     """exp s / sum exp s; nothing of nothing."""
     if scores.shape[-1] == 0:
         return scores
-    e = torch.exp(scores - scores.amax(-1, keepdim=True))
+    e = torch.exp(scores - scores.detach().amax(-1, keepdim=True))
     return e / e.sum(-1, keepdim=True)
 
 
