@@ -21,7 +21,7 @@ from lambdanets.ops.precision import in_full_precision
 def positive_features(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
     """phi(x) = elu(x) + 1, which is x + 1 above zero and exp(x) below, and never less than e^-40.
 
-    As a sum of elu and 1 it would round to zero, below -17 in float32 and below -37 in float64, and weights that are all
+    As a sum of elu and 1 it would round to zero, below -17 in float32, -37 in float64, and weights that are all
     zero have no mean. With the floor, products of two features stay in the range of float32.
 
     >>> positive_features(torch.tensor([-torch.inf, 0.0, 2.0]))
