@@ -52,6 +52,9 @@ def patchwise_weights(
 ) -> Float[Tensor, "b g r s i j"]:
     """W relu(of_q q_n + sum_o of_keys_o k_(n + o) + c) + d; keys outside of the map are zeros."""
     r, s = of_keys.shape[2:]
-    hidden = F.conv2d(keys, of_keys, offset, padding=(r // 2, s // 2)) + F.conv2d(q, of_q[..., None, None])
+    padding = (r // 2, s // 2)
+    if r > keys.shape[2] or s > keys.shape[3]:  # as in plans/convolution.py: oneDNN's gradient would leave its memory
+        keys, padding = F.pad(keys, (s // 2, s // 2, r // 2, r // 2)), (0, 0)
+    hidden = F.conv2d(keys, of_keys, offset, padding=padding) + F.conv2d(q, of_q[..., None, None])
     maps = F.conv2d(hidden.relu(), weight.flatten(0, 2)[..., None, None], bias.flatten())
     return maps.reshape(maps.shape[0], *bias.shape, *maps.shape[2:])

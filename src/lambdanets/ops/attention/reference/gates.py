@@ -20,7 +20,7 @@ def squeeze_excitation(
     """y_n = s * x_n, s = sigmoid(W relu(V mean(x)))."""
     flat = {name: w.flatten(1) if w.ndim == 4 else w for name, w in weights.items()}
     hidden = linear(mean(x, mask), flat, f"{prefix}reduce").clamp(min=0)
-    scale = sigmoid(linear(hidden, flat, f"{prefix}expand"))
+    scale = torch.sigmoid(linear(hidden, flat, f"{prefix}expand"))
     return torch.stack([scale * x[:, n] for n in range(x.shape[1])], 1)
 
 
@@ -42,7 +42,7 @@ def bam(x: Float[Tensor, "b n d"], weights: Weights, *, size: Sequence[int], dil
         z = convolution(z, weights, f"spatial.{i}", size, dilation)
         z = z if i == 6 else z.clamp(min=0)
     spatial = batch_norm(z, weights, "spatial_norm")
-    return torch.stack([x[:, n] + sigmoid(channel + spatial[:, n]) * x[:, n] for n in range(x.shape[1])], 1)
+    return torch.stack([x[:, n] + torch.sigmoid(channel + spatial[:, n]) * x[:, n] for n in range(x.shape[1])], 1)
 
 
 def cbam(x: Float[Tensor, "b n d"], weights: Weights, *, size: Sequence[int]) -> Float[Tensor, "b n d"]:
@@ -50,10 +50,10 @@ def cbam(x: Float[Tensor, "b n d"], weights: Weights, *, size: Sequence[int]) ->
     scores = torch.zeros_like(x[:, 0])
     for summary in (x.mean(1), x.amax(1)):
         scores = scores + linear(linear(summary, weights, "channel.0").clamp(min=0), weights, "channel.2")
-    x = x * sigmoid(scores)[:, None]
+    x = x * torch.sigmoid(scores)[:, None]
     summaries = torch.stack([x.mean(2), x.amax(2)], 2)
     spatial = batch_norm(convolution(summaries, weights, "spatial", size), weights, "spatial_norm")
-    return torch.stack([sigmoid(spatial[:, n]) * x[:, n] for n in range(x.shape[1])], 1)
+    return torch.stack([torch.sigmoid(spatial[:, n]) * x[:, n] for n in range(x.shape[1])], 1)
 
 
 def mean(x: Float[Tensor, "b m d"], mask: Bool[Tensor, "b n m"]) -> Float[Tensor, "b d"]:
@@ -63,10 +63,6 @@ def mean(x: Float[Tensor, "b m d"], mask: Bool[Tensor, "b n m"]) -> Float[Tensor
         used = [x[b, m] for m in range(x.shape[1]) if bool(mask[b, 0, m])]
         examples.append(torch.stack(used).sum(0) / len(used) if used else torch.zeros_like(x[b, 0]))
     return torch.stack(examples)
-
-
-def sigmoid(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    return 1 / (1 + torch.exp(-x))
 
 
 def batch_norm(x: Float[Tensor, "... d"], weights: Weights, name: str) -> Float[Tensor, "... d"]:
