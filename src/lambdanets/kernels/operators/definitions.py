@@ -95,11 +95,11 @@ def differentiable_gradients(name: str, inputs: Sequence[Any], dy: Tensor) -> tu
 
 
 def gradients_of(function: Callable[..., Tensor], inputs: Sequence[Any], dy: Tensor) -> tuple[Tensor | None, ...]:
-    """Of the inputs as such, even if one of them was computed from another: hence the views."""
+    """Of the inputs as such, even if one of them was computed from another: hence aliases, in the very same layout."""
     wants = [isinstance(t, Tensor) and t.requires_grad for t in inputs]
-    views = [t.view_as(t) if wanted else t for t, wanted in zip(inputs, wants, strict=True)]
-    wanted = [t for t, wanted in zip(views, wants, strict=True) if wanted]
-    found = iter(torch.autograd.grad(function(*views), wanted, dy, create_graph=True) if wanted else ())
+    aliases = [torch.ops.aten.alias.default(t) if wanted else t for t, wanted in zip(inputs, wants, strict=True)]
+    wanted = [t for t, wanted in zip(aliases, wants, strict=True) if wanted]
+    found = iter(torch.autograd.grad(function(*aliases), wanted, dy, create_graph=True) if wanted else ())
     return tuple(next(found) if wanted else None for wanted in wants)
 
 
