@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lambdanets.ops import Grid
 
-# Of the automatic choice and of every plan but native_fft: relative to the products of one output. Docs: family.md.
+# Of the automatic choice and of every plan but native_fft: relative to the products of one output. Docs: numerics.md.
 BOUND = {torch.float32: 1e-6, torch.float64: 2e-15}
 
 
@@ -68,6 +68,7 @@ MAPS: dict[str, Callable[[Tensor, tuple[int, ...], torch.Generator], Tensor]] = 
     "scale 1e30": lambda x, grid, g: 1e30 * x,
     "ramp": lambda x, grid, g: x * _ramp(x, grid, 12),
     "constant": lambda x, grid, g: torch.ones_like(x),
+    "150 in a constant": lambda x, grid, g: _corner(torch.full_like(x, 1.2345678), 150.0, 1.0),
     "chess board": lambda x, grid, g: _even(x, grid) + 1e-4 * x,
     "block": lambda x, grid, g: torch.where(_block(x, grid, g), x + 5, 1e-3 * x),
     "block in zeros": lambda x, grid, g: torch.where(_block(x, grid, g), x, torch.zeros_like(x)),
@@ -77,7 +78,17 @@ MAPS: dict[str, Callable[[Tensor, tuple[int, ...], torch.Generator], Tensor]] = 
     "zeros": lambda x, grid, g: torch.zeros_like(x),
 }
 # Of a table (1, offsets, k, u), on the grid of its window.
-TABLES = ("normal", "constant", "chess board", "one position", "ramp", "offset", "scale 1e-6", "scale 1e6")
+TABLES = (
+    "normal",
+    "constant",
+    "150 in a constant",
+    "chess board",
+    "one position",
+    "ramp",
+    "offset",
+    "scale 1e-6",
+    "scale 1e6",
+)
 
 
 def hostile(kind: str, shape: tuple[int, ...], grid: tuple[int, ...], seed: int, dtype: torch.dtype) -> Tensor:

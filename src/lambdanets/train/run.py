@@ -93,7 +93,7 @@ def train(
         if config.data.batch_size != requested.data.batch_size:
             console.print(
                 f"data.batch_size={requested.data.batch_size} is more than the {data.train_images} training images: "
-                f"{config.data.batch_size} is used",
+                f"{config.data.batch_size} is used, for several steps in an epoch",
                 **PLAIN,
             )
         run.path.mkdir(parents=True, exist_ok=True)

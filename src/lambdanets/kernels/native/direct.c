@@ -17,6 +17,9 @@
 
 enum { TILE_BYTES = 16 << 10, ROWS_AT_MOST = 8, COLUMNS_AT_MOST = 512 };
 
+/* Of a sum in one go. */
+enum { TERMS = 96 };
+
 /* A row of s or ds: a chunk, and room for the ends of its outer vectors. */
 #define S_ROW (CHUNK_FORWARD + 2 * LANES)
 
@@ -302,11 +305,17 @@ static void forward_chunk(const job *t, desk *d, const tile *x, const chunk *c) 
         v_at[z] = corner(t, x, c, z, line, t->vp) + t->w.columns[x->j + c->j[z]].start * t->vp;
     const product s = scores(t, d, x, c, &q, q_at);
     multiply(&s);
-    multiply(&(product){.queries = c->queries, .c = y.first, .c_at = y_at, .c_row = y.row, .a = d->s + c->skip,
-                        .a_at = d->s_at, .a_row = S_ROW, .a_group = x->class->line,
-                        .b = t->packed + x->example * t->image, .b_at = v_at, .b_group = p->dilation[0] * line,
-                        .b_i = t->vp, .groups = c->lines, .n = c->n, .accumulate = 1, .rows = p->h,
-                        .vectors = t->vp / LANES, .step = t->v_step});
+    /* Piece by piece: in longer sums, the rounding errors of equal numbers add up. */
+    const int64_t lines = LARGER(1, TERMS / c->n), v_line = p->dilation[0] * line;
+    for (int64_t g = 0; g < c->lines; g += lines)
+        for (int64_t i = 0; i < c->n; i += TERMS)
+            multiply(&(product){.queries = c->queries, .c = y.first, .c_at = y_at, .c_row = y.row,
+                                .a = d->s + c->skip + g * x->class->line + i, .a_at = d->s_at, .a_row = S_ROW,
+                                .a_group = x->class->line,
+                                .b = t->packed + x->example * t->image + g * v_line + i * t->vp, .b_at = v_at,
+                                .b_group = v_line, .b_i = t->vp, .groups = SMALLER(lines, c->lines - g),
+                                .n = SMALLER(TERMS, c->n - i), .accumulate = 1, .rows = p->h,
+                                .vectors = t->vp / LANES, .step = t->v_step});
 }
 
 static void backward_chunk(const job *t, desk *d, const tile *x, const chunk *c) {

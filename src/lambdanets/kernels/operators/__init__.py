@@ -4,7 +4,7 @@ Grids have one or two axes, given as lists of integers; those of one axis have a
 """
 
 from lambdanets.kernels.operators.batch_norm import batch_norm
-from lambdanets.kernels.operators.definitions import COMPOSITIONS
+from lambdanets.kernels.operators.definitions import COMPOSITIONS, gradients_of
 from lambdanets.kernels.operators.layer import infer, layer
 from lambdanets.kernels.operators.position import position_term
 from lambdanets.kernels.operators.rectified_norm import rectified_norm, rectify
@@ -13,6 +13,7 @@ from lambdanets.kernels.operators.rectified_norms import rectified_norms
 __all__ = [
     "COMPOSITIONS",
     "batch_norm",
+    "gradients_of",
     "infer",
     "layer",
     "position_term",

@@ -1,6 +1,10 @@
 """Which plan computes a position term: the one forced, or the cheapest of those that can."""
 
-from lambdanets.compat import is_exporting
+from dataclasses import replace
+
+import torch
+
+from lambdanets.compat import is_exporting, is_tracing
 from lambdanets.ops.plans.convolution import Convolution
 from lambdanets.ops.plans.fourier import Fourier
 from lambdanets.ops.plans.lambda_first import LambdaFirst
@@ -13,6 +17,8 @@ PLANS: dict[str, Plan] = {plan.name: plan for plan in (Convolution(), Fourier(),
 
 def choose(problem: Problem, forced: str | None = None) -> Plan:
     """The plan for a problem; forcing one that does not support it is a ValueError with the reason."""
+    if is_tracing():  # torch traces twice, the second time without gradients, and wants the same graph
+        problem = replace(problem, trains=False)
     if forced in {plan.name for plan in NATIVE} and is_exporting():
         forced = None  # an exported program runs where there are no kernels
     if forced is not None:
@@ -23,7 +29,7 @@ def choose(problem: Problem, forced: str | None = None) -> Plan:
             raise ValueError(f"plan={forced!r} cannot compute this: {reason}")
         return PLANS[forced]
     able = [plan for plan in PLANS.values() if plan.automatic(problem) and plan.supports(problem) is None]
-    if is_exporting():  # an exported program's choice cannot depend on a size that may be symbolic
+    if torch.compiler.is_exporting():  # an exported program's choice cannot depend on a size that may be symbolic
         return next(plan for plan in able if plan.name in ("convolution", "query_first"))
     seconds = [plan.cost(problem).seconds for plan in able]
     return able[seconds.index(min(seconds))]  # torch.compile cannot trace min with a key

@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lambdanets.compat import is_transformed
+from lambdanets.kernels.operators import gradients_of
 from lambdanets.ops.geometry import Geometry, Grid, reachable
 from lambdanets.ops.masks import Allowed
 from lambdanets.ops.plans import range as dynamic_range
@@ -84,11 +85,8 @@ class FourierTerm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
         q, values, table = ctx.saved_tensors
-        if torch.is_grad_enabled():  # somebody wants second derivatives
-            y = Spectra(values, table, ctx.grid).term(q)
-            wanted = [t for t in (q, values, table) if t.requires_grad]
-            found = iter(torch.autograd.grad(y, wanted, dy, create_graph=True))
-            return *(next(found) if t.requires_grad else None for t in (q, values, table)), None
+        if torch.is_grad_enabled():  # for second derivatives: without transforms, whose range nobody checks there
+            return gradients_of(direct_term, (q, values, table, ctx.grid), dy)
         spectra, seen = Spectra(values, table, ctx.grid), dynamic_range.of_values(values, ctx.grid)
         given = dynamic_range.of_gradients(q, dy, ctx.grid)
         fits = spectra.fits(seen, given) if q.device.type == "cpu" else None
