@@ -9,13 +9,7 @@ import torch
 from torch import Tensor
 
 from lambdanets.kernels.library import call, threads
-from lambdanets.kernels.operators.definitions import (
-    COMPOSITIONS,
-    definitions,
-    differentiable_gradients,
-    differentiate,
-    no_second_derivative,
-)
+from lambdanets.kernels.operators.definitions import definitions, differentiate, gradients_of, no_second_derivative
 
 definitions.define("batch_norm(Tensor x, Tensor weight, Tensor bias, float eps) -> (Tensor, Tensor, Tensor)")
 definitions.define(
@@ -90,7 +84,7 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, T
 def _backward(ctx: Any, g: Tensor, *_: Any) -> tuple[Any, ...]:
     x, weight, bias, mean, var = ctx.saved_tensors
     if torch.is_grad_enabled():
-        return differentiable_gradients("batch_norm", (x, weight, bias, ctx.eps), g)
+        return gradients_of(composition, (x, weight, bias, ctx.eps), g)
     return *torch.ops.lambdanets.batch_norm_backward(g, x, weight, mean, var, ctx.eps), None
 
 
@@ -99,7 +93,6 @@ def composition(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
     return torch.nn.functional.batch_norm(x, None, None, weight, bias, training=True, eps=eps)
 
 
-COMPOSITIONS["batch_norm"] = composition
 torch.library.register_fake("lambdanets::batch_norm", _fake, lib=definitions)
 torch.library.register_fake("lambdanets::batch_norm_backward", _fake_gradients, lib=definitions)
 differentiate("batch_norm", _backward, _remember)

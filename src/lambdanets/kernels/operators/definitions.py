@@ -89,13 +89,11 @@ def differentiate(name: str, backward: Callable[..., Any], remember: Callable[..
 COMPOSITIONS: dict[str, Callable[..., Tensor]] = {}
 
 
-def differentiable_gradients(name: str, inputs: Sequence[Any], dy: Tensor) -> tuple[Tensor | None, ...]:
-    """The gradient of every input of an operator, by operations that have gradients themselves."""
-    return gradients_of(COMPOSITIONS[name], inputs, dy)
-
-
 def gradients_of(function: Callable[..., Tensor], inputs: Sequence[Any], dy: Tensor) -> tuple[Tensor | None, ...]:
-    """Of the inputs as such, even if one of them was computed from another: hence aliases, in the very same layout."""
+    """Gradients of a function's inputs, with a graph of their own.
+
+    Of the inputs as such, even if one of them was computed from another: hence aliases, in the very same layout.
+    """
     wants = [isinstance(t, Tensor) and t.requires_grad for t in inputs]
     aliases = [torch.ops.aten.alias.default(t) if wanted else t for t, wanted in zip(inputs, wants, strict=True)]
     wanted = [t for t, wanted in zip(aliases, wants, strict=True) if wanted]

@@ -12,11 +12,12 @@ from torch import Tensor
 from lambdanets.kernels.library import call
 from lambdanets.kernels.operators.batch_norm import gradient_in_place, statistics
 from lambdanets.kernels.operators.definitions import (
+    COMPOSITIONS,
     GRID,
     definitions,
     describe,
-    differentiable_gradients,
     differentiate,
+    gradients_of,
     no_second_derivative,
 )
 
@@ -196,7 +197,7 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> 
 def _backward(ctx: Any, dy: Tensor, *_: Any) -> tuple[Any, ...]:
     saved = ctx.saved_tensors  # once: checkpoints refuse to give them again
     if torch.is_grad_enabled():
-        return differentiable_gradients("layer", (*saved[:5], *ctx.sizes), dy)
+        return gradients_of(COMPOSITIONS["layer"], (*saved[:5], *ctx.sizes), dy)
     _, weight, bias, _, position_bias, *_ = saved
     gradients = torch.ops.lambdanets.layer_backward(dy, *saved, *ctx.sizes)
     dprojected, dweight, dbias, dtable, dposition_bias = gradients

@@ -12,11 +12,12 @@ from torch import Tensor
 
 from lambdanets.kernels.library import call
 from lambdanets.kernels.operators.definitions import (
+    COMPOSITIONS,
     GRID,
     definitions,
     describe,
-    differentiable_gradients,
     differentiate,
+    gradients_of,
     no_second_derivative,
 )
 
@@ -66,7 +67,7 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _backward(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
     q, values, table, content = ctx.saved_tensors
     if torch.is_grad_enabled():
-        return differentiable_gradients("position", (q, values, table, content, *ctx.grid), dy)
+        return gradients_of(COMPOSITIONS["position"], (q, values, table, content, *ctx.grid), dy)
     dq, dvalues, dtable, dcontent = torch.ops.lambdanets.position_backward(dy, q, values, table, content, *ctx.grid)
     return dq, dvalues, dtable, None if content is None else dcontent, *(None,) * len(ctx.grid)
 

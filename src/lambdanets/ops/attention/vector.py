@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lambdanets.ops.attention.neighbours import around
 from lambdanets.ops.pairs import recomputed
+from lambdanets.ops.plans.convolution import can_pad_in_training
 
 
 def pairwise_scores(
@@ -53,7 +54,7 @@ def patchwise_weights(
     """W relu(of_q q_n + sum_o of_keys_o k_(n + o) + c) + d; keys outside of the map are zeros."""
     r, s = of_keys.shape[2:]
     padding = (r // 2, s // 2)
-    if r > keys.shape[2] or s > keys.shape[3]:  # as in plans/convolution.py: oneDNN's gradient would leave its memory
+    if not can_pad_in_training((r, s), (1, 1), keys.shape[2:]):
         keys, padding = F.pad(keys, (s // 2, s // 2, r // 2, r // 2)), (0, 0)
     hidden = F.conv2d(keys, of_keys, offset, padding=padding) + F.conv2d(q, of_q[..., None, None])
     maps = F.conv2d(hidden.relu(), weight.flatten(0, 2)[..., None, None], bias.flatten())

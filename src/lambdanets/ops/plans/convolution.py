@@ -91,12 +91,20 @@ def convolved_lambdas(
 def can_pad_itself(grid: Grid, margins: Sequence[tuple[int, int]], *, trains: bool) -> bool:
     """Whether torch's convolution can pad the map, which saves a copy and all products with zeros.
 
-    The padding must be the same on both sides. In training, no window may be larger than the map: there oneDNN's
-    gradient of the weights for AVX-512 writes beyond its memory (torch 2.13, kernel 21 x 13 on a map of 11 x 7).
+    The padding must be the same on both sides.
     """
     if is_exporting() or any(before != after for before, after in margins):
         return False
-    return not trains or all(before + after < m for (before, after), m in zip(margins, grid.context, strict=True))
+    return not trains or can_pad_in_training(grid.scope, grid.dilation, grid.context)
+
+
+def can_pad_in_training(scope: Sequence[int], dilation: Sequence[int], size: Sequence[int]) -> bool:
+    """Whether no window is larger than the map.
+
+    Otherwise oneDNN's gradient of the weights for AVX-512 writes beyond its memory when the convolution pads the map
+    itself (torch 2.13, one channel in and 16 out, kernel 21 x 13 on a map of 11 x 7).
+    """
+    return all(d * (r - 1) < m for r, d, m in zip(scope, dilation, size, strict=True))
 
 
 def padding(grid: Grid) -> list[tuple[int, int]]:
