@@ -38,7 +38,7 @@ KINDS = (
 )
 EPS = torch.finfo(torch.float32).eps
 TRIALS = 4
-FACTOR = 300.0  # the largest found is 250, where equal numbers are rounded alike; faults are beyond 1e4
+FACTOR = 300.0  # calibrated: the largest found is 246, on constant maps; forced float32 transforms have 2e8
 
 
 # What moves, selects and compares numbers does not round; gradients of a maximum look for equal numbers.
