@@ -5,16 +5,16 @@ from pathlib import Path
 
 from PIL import Image
 
-from lambdanets.data import DataConfig, Split, open_data
+from lambdanets.data.images import ImageDataConfig, ImageSplit, open_images
 
 
 def main(path: Path) -> None:
-    digits = open_data(DataConfig(source="digits"))
-    assert isinstance(digits.val, Split)
-    example = digits.val.example(0)  # one that no network was trained with
+    digits = open_images(ImageDataConfig(source="digits"))
+    assert isinstance(digits.val, ImageSplit)
+    image, label = digits.val.item(0).read()  # one that no network was trained with
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(example.read()[0].numpy()).save(path)
-    print(f"{path} is a {digits.classes[example.label]}")
+    Image.fromarray(image[0].numpy()).save(path)
+    print(f"{path} is a {digits.classes[label]}")
 
 
 if __name__ == "__main__":

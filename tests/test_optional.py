@@ -113,13 +113,13 @@ torch.ops.load_library = refuse
 """
 FAILS = "import torchvision"
 WORKS = """
-import lambdanets.train.run
-from lambdanets.data import DataConfig
-from lambdanets.data.transforms import for_training
-from lambdanets.train.mixing import Mixing
+import lambdanets.runs
+from lambdanets.data.images import ImageDataConfig
+from lambdanets.data.images.transforms import for_training
+from lambdanets.data.images.mixing import Mixing
 
-config = DataConfig(crop="padded", flip=0.5, randaugment=5)
-print(for_training(config, 8)(torch.zeros(3, 16, 16, dtype=torch.uint8)).shape, len(Mixing(3, 0.2, 1.0).ways))
+config = ImageDataConfig(crop="padded", flip=0.5, randaugment=5)
+print(for_training(config, 8)(torch.zeros(3, 16, 16, dtype=torch.uint8)).shape, len(Mixing(3, 0.2, 1.0).transforms))
 """
 
 

@@ -2,11 +2,15 @@
 
 import os
 import signal
+from dataclasses import replace
 
 from lightning.pytorch import Callback
 
-from lambdanets.train.config import RunConfig
-from lambdanets.train.resolve import resolve
+from lambdanets.data import Data
+from lambdanets.data.images import ImageDataConfig
+from lambdanets.runs import resolve
+from lambdanets.tasks.classification import Classification
+from lambdanets.train.config import RunConfig, SmoothedOptimConfig
 
 TINY = (
     "model.width=4",
@@ -22,6 +26,13 @@ TINY = (
 
 def tiny(*changes: str, recipe: str = "digits") -> RunConfig:
     return resolve(recipe, [*TINY, *changes])
+
+
+def image_data(config: ImageDataConfig, size: int) -> Data:
+    """Images as batches of the classification task."""
+    run = RunConfig(data=replace(config, image_size=size, mean=(0.5,), std=(0.5,)), optim=SmoothedOptimConfig())
+    splits = Classification.open(run)
+    return Classification.create(run, splits).data(run, splits)
 
 
 class Stop(Callback):

@@ -42,12 +42,12 @@ from damage import (  # type: ignore[import-not-found]
     write_with_hash,
 )
 
+from lambdanets.runs.configs import list_recipes, resolve
 from lambdanets.train import checkpoints
-from lambdanets.train.resolve import list_recipes, resolve
 
 # Runs begin as forks of a process that has imported all they need, which takes longer than they do.
 PROCESSES = multiprocessing.get_context("forkserver")
-PRELOADED = ["lambdanets.cli.main", "lambdanets.train.run", "torchvision.transforms.v2", "sklearn.datasets"]
+PRELOADED = ["lambdanets.cli.main", "lambdanets.runs", "torchvision.transforms.v2", "sklearn.datasets"]
 LONGEST = 600.0  # seconds that a run of this size may take on a busy machine
 AGAIN = 0.3  # of the runs that go on are killed once more
 

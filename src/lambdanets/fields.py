@@ -3,7 +3,7 @@
 import ast
 import types
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from reprlib import Repr
@@ -89,6 +89,17 @@ def fit_fields(instance: Any) -> None:
                 f"{type(instance).__name__}: {field.name} must be {told(hints[field.name])}, "
                 f"got {field.name}={brief(value)}"
             ) from None
+
+
+def fitted_fields(its_class: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values from a file as the fields of a dataclass have them; ValueError, with the name, if one does not fit."""
+    found, hints = {}, hints_of(its_class)
+    for name, value in values.items():
+        try:
+            found[name] = fitted(value, hints[name])
+        except TypeError:
+            raise ValueError(f"{name} must be {told(hints[name])}, got {brief(value)}") from None
+    return found
 
 
 def with_tuples(options: dict[str, Any]) -> dict[str, Any]:

@@ -15,10 +15,10 @@ from lambdanets.bench.compare.summary import rows_of
 from lambdanets.cli.compare import CONTESTS as NAMES
 from lambdanets.cli.main import main
 from lambdanets.paper.tables import published
+from lambdanets.runs import train
+from lambdanets.runs.description import Description
+from lambdanets.train.checkpointing import StoppedError
 from lambdanets.train.config import ConfigError
-from lambdanets.train.description import Description
-from lambdanets.train.keeper import StoppedError
-from lambdanets.train.run import train
 from tiny import Stop
 
 TINY = ("data.limit=64", "trainer.max_epochs=1", "model.width=4")
@@ -89,7 +89,7 @@ def test_a_run_that_went_astray_is_no_end_of_the_others(tmp_path):
     (entry,) = [entry for entry in CONTESTS["layers"]() if entry.name == "convolution"]
     config = configuration(entry, QUICK, 0, [*TINY, *BATCHES, "optim.lr=1e30", "optim.warmup_epochs=0"])
     astray = trained(folder_of(tmp_path, entry, 0), config)
-    assert astray.accuracy is None
+    assert astray.score is None
     costs = {entry.name: {"training_images_per_second": 1.0}}
     (row,) = rows_of([entry], {entry.name: [astray]}, costs, {})
     assert row["accuracy"] is None
@@ -149,10 +149,7 @@ def test_unknown_entries_and_data_are_refused(tmp_path, capsys):
 
 def test_accuracy_is_a_mean_with_its_spread(tmp_path):
     (entry,) = [entry for entry in CONTESTS["layers"]() if entry.name == "lambda"]
-    runs = [
-        Description(model="m", data="d", parameters=1, classes=("a",), started="", accuracy=accuracy)
-        for accuracy in (0.8, 0.9, 1.0)
-    ]
+    runs = [Description(model="m", data="d", parameters=1, started="", score=accuracy) for accuracy in (0.8, 0.9, 1.0)]
     costs = {"parameters": 1, "flops": 2, "training_peak_bytes": None, "training_images_per_second": 3.0}
     (row,) = rows_of([entry], {"lambda": runs}, {"lambda": costs}, {(3, "lambda", "top1"): 78.4})
     assert (row["accuracy"], row["spread"], row["seeds"]) == (pytest.approx(0.9), pytest.approx(0.1), 3)

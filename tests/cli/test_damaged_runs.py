@@ -204,26 +204,26 @@ def edit(path, **changes):
 
 
 NONE = [None, True, [], {}, [[1]], {"a": {"b": []}}, -1, float("nan"), float("inf"), 10**400, "", HOSTILE, "x" * 10**6]
-NUMBERS = ("parameters", "epochs", "accuracy", "seconds", "images_per_second", "waiting_share")
-MAY_BE_NONE = ("finished", "accuracy", "images_per_second", "waiting_share")
+NUMBERS = ("parameters", "epochs", "score", "seconds", "units_per_second", "waiting_share")
+MAY_BE_NONE = ("finished", "score", "units_per_second", "waiting_share")
 
 
 def is_fine(field, value):
     if field in MAY_BE_NONE and value is None:
         return True
-    if field in ("model", "data", "started", "finished"):
+    if field in ("model", "data", "started", "finished", "unit"):
         return isinstance(value, str)
     return field in ("parameters", "epochs") and value == 10**400
 
 
-@pytest.mark.parametrize("field", ["model", "data", "started", "finished", "classes", *NUMBERS])
+@pytest.mark.parametrize("field", ["task", "model", "data", "started", "finished", "unit", *NUMBERS])
 def test_a_field_of_run_json(runs, trained, capsys, field):
     whole = (runs / "bad" / "run.json").read_text()
     for value in NONE:
         (runs / "bad" / "run.json").write_text(whole)
         edit(runs / "bad" / "run.json", **{field: value})
         line = listed(capsys, runs)
-        if is_fine(field, value) or (field == "classes" and value == []):
+        if is_fine(field, value):
             assert "run.json" not in line
         else:
             assert re.search(rf"run\.json is damaged: .*{field}", line)
@@ -233,7 +233,7 @@ def test_a_field_of_run_json(runs, trained, capsys, field):
 def test_runs_without_fields_or_with_others(runs, capsys):
     path = runs / "bad" / "run.json"
     whole = json.loads(path.read_text())
-    for field in ("model", "data", "parameters", "classes", "started"):
+    for field in ("model", "data", "parameters", "started"):
         path.write_text(json.dumps({name: value for name, value in whole.items() if name != field}))
         assert f"run.json is damaged: it has no {field}" in listed(capsys, runs)
     path.write_text(json.dumps({**whole, HOSTILE: 1}))
@@ -334,17 +334,60 @@ def message(capsys, command, runs, trained, name):
 
 @pytest.mark.parametrize("classes", [[], ["a"], [str(n) for n in range(9)], [str(n) for n in range(11)]])
 def test_as_many_classes_as_outputs(runs, trained, capsys, classes):
-    edit(runs / "bad" / "run.json", classes=classes)
+    edit(runs / "bad" / "model" / "task.json", classes=classes)
     for command in ("predict", "eval", "resume"):
-        line = refused(capsys, command, runs, trained / "image.png", "run.json")
-        assert f"names {len(classes)} classes" in line
-    edit(runs / "bad" / "run.json", finished=None)
-    assert "but the network has 10 outputs" in refused(capsys, "predict", runs, trained / "image.png", "run.json")
+        line = refused(capsys, command, runs, trained / "image.png", "task.json")
+        assert f"{len(classes)} classes" in line or (not classes and "it must have classes" in line)
+    if classes:
+        edit(runs / "bad" / "run.json", finished=None)
+        assert "but the network has 10 outputs" in refused(capsys, "predict", runs, trained / "image.png", "task.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"mean": [0.5, 0.5], "std": [1, 1]}, "mean is (0.5, 0.5), but the network takes images with 1 channels"),
+        ({"std": []}, "mean and std of each channel"),
+        ({"std": [0]}, "std must be numbers above 0"),
+        ({"mean": None}, "mean must be tuple"),
+        ({"image_size": 10**9}, "image_size is 1000000000, but the network takes 8"),
+        ({"crop": HOSTILE}, "crop must be"),
+        ({"task": "other"}, "does not describe a task classification"),
+        ({HOSTILE: 1}, "is missing or unknown"),
+    ],
+)
+def test_a_field_of_task_json(runs, trained, capsys, change, complaint):
+    edit(runs / "bad" / "model" / "task.json", **change)
+    assert complaint in refused(capsys, "predict", runs, trained / "image.png", "task.json")
+
+
+def test_a_run_of_an_earlier_version(runs, trained, capsys):
+    """Classes in run.json, and no model/task.json."""
+    folder = runs / "bad"
+    state = json.loads((folder / "model" / "task.json").read_text())
+    expected = use(capsys, "predict", runs, trained / "image.png")
+    (folder / "model" / "task.json").unlink()
+    known = json.loads((folder / "run.json").read_text())
+    names = {"score": "accuracy", "units_per_second": "images_per_second"}
+    old = {names.get(name, name): value for name, value in known.items() if name not in ("task", "unit")}
+    (folder / "run.json").write_text(json.dumps({**old, "classes": state["classes"]}))
+    assert use(capsys, "predict", runs, trained / "image.png") == expected
+    assert use(capsys, "eval", runs, trained / "image.png")[0] == 0
+    assert use(capsys, "resume", runs, trained / "image.png")[0] == 0
+    (folder / "model" / "task.json").unlink()  # which resuming has written
+    for classes, complaint in (
+        ([], "it must have classes"),
+        ([1], "classes must be a list of names"),
+        (None, "classes"),
+    ):
+        (folder / "run.json").write_text(json.dumps({**old, "classes": classes}))
+        assert complaint in refused(capsys, "predict", runs, trained / "image.png", "run.json")
 
 
 def test_hostile_names_are_printed_as_text(runs, trained, capsys):
     """`run` looks for what a terminal obeys."""
-    edit(runs / "bad" / "run.json", classes=[f"{HOSTILE}{n}" for n in range(10)], model=HOSTILE)
+    edit(runs / "bad" / "run.json", model=HOSTILE)
+    edit(runs / "bad" / "model" / "task.json", classes=[f"{HOSTILE}{n}" for n in range(10)])
     image = runs / f"{HOSTILE[:-1].replace('/', '')}.png"
     shutil.copy(trained / "image.png", image)
     code, out, err = use(capsys, "predict", runs, image)
@@ -354,7 +397,7 @@ def test_hostile_names_are_printed_as_text(runs, trained, capsys):
     code, out, _ = run(capsys, "predict", "bad", image, "--runs", runs, "--json")
     assert HOSTILE in json.loads(out[0])["top"][0][0]
     assert r"[red]x[/y] :cat:\u202e" in listed(capsys, runs)
-    line = refused(capsys, "eval", runs, image, "run.json")
+    line = refused(capsys, "eval", runs, image, "task.json")
     assert "class 0 is" in line
 
 
@@ -395,11 +438,8 @@ def tree_of(path):
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"data": {"mean": [0.5, 0.5]}}, "data.mean is (0.5, 0.5), but the network takes images with 1 channels"),
-        ({"data": {"std": []}}, "data.std is ()"),
-        ({"data": {"mean": None}}, "lacks data.image_size, mean or std"),
-        ({"data": {"image_size": None}}, "lacks data.image_size, mean or std"),
-        ({"data": {"image_size": 10**9}}, "data.image_size is 1000000000, but the network takes 8"),
+        ({"data": {"mean": None}}, "it lacks data.mean"),
+        ({"data": {"image_size": None}}, "it lacks data.image_size"),
         ({"data": {"image_size": -3}}, "data.image_size must be at least 1"),
         ({"optim": {"lr": [1]}}, "optim.lr must be float"),
         ({"optim": {"lr": 10**400}}, "optim.lr must be float"),

@@ -1,4 +1,4 @@
-"""`lambdanets train` that is asked to stop says how to go on, and goes on."""
+"""`lambdanets train` that is stopped says how to resume it, and can be resumed."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ def test_stops_and_goes_on(tmp_path, number, code):
     assert "Traceback" not in told
     last = told.splitlines()[-1]
     assert last.startswith(f"lambdanets train: stopped by {signal.Signals(number).name}, saved as {runs}/stopped")
-    assert "go on with lambdanets train --resume" in last
+    assert "resume with lambdanets train --resume" in last
 
     rows = (runs / "stopped" / "metrics.csv").read_text().splitlines()
     epochs = len(rows) + 1  # the one it was in, and one more
@@ -42,7 +42,7 @@ def test_stops_and_goes_on(tmp_path, number, code):
     )
     assert ended.returncode == 0, ended.stderr
     assert f"{epochs} epochs" in ended.stdout
-    assert "going on from" in ended.stderr
+    assert "resuming from" in ended.stderr
     again = (runs / "stopped" / "metrics.csv").read_text().splitlines()
     assert again[: len(rows)] == rows
     assert len(again) == epochs + 1

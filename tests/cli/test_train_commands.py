@@ -12,7 +12,7 @@ from PIL import Image
 
 from lambdanets import create_model
 from lambdanets.cli.main import main
-from lambdanets.data import DataConfig, open_data
+from lambdanets.data.images import ImageDataConfig, open_images
 from lambdanets.models import ResNet
 from tiny import TINY
 
@@ -27,7 +27,7 @@ def runs(tmp_path_factory):
 @pytest.fixture
 def digit(tmp_path):
     path = tmp_path / "digit.png"
-    Image.fromarray(open_data(DataConfig()).val.example(0).read()[0].numpy()).save(path)
+    Image.fromarray(open_images(ImageDataConfig()).val.item(0).read().image[0].numpy()).save(path)
     return path
 
 
@@ -57,7 +57,7 @@ def test_its_configuration_repeats_it(runs, capsys):
 def test_evaluation_says_what_training_said(runs, capsys, tmp_path):
     main(["eval", "one", "--runs", str(runs), "--json", str(tmp_path / "e.json")])
     figures = json.loads((tmp_path / "e.json").read_text())
-    assert figures["accuracy"] == json.loads((runs / "one" / "run.json").read_text())["accuracy"]
+    assert figures["accuracy"] == json.loads((runs / "one" / "run.json").read_text())["score"]
     assert figures["images"] == 360
     assert "of 360 images" in capsys.readouterr().out
 
@@ -162,11 +162,11 @@ def contents(folder):
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ("model.width=8", "goes on as it began, so model.width cannot change"),
-        ("optim.lr=9", "goes on as it began, so optim.lr cannot change"),
-        ("seed=5", "goes on as it began, so seed cannot change"),
+        ("model.width=8", "resumes as it began, so model.width cannot change"),
+        ("optim.lr=9", "resumes as it began, so optim.lr cannot change"),
+        ("seed=5", "resumes as it began, so seed cannot change"),
         ("trainer.accumulate_grad_batches=2", "so trainer.accumulate_grad_batches cannot change"),
-        ("cifar10", "--resume goes on with the recipe of the run, got cifar10 too"),
+        ("cifar10", "--resume takes the recipe of the run, got cifar10 too"),
     ],
 )
 def test_a_run_that_goes_on_stays_what_it_is(runs, change, complaint, capsys):
@@ -178,8 +178,8 @@ def test_a_run_that_goes_on_stays_what_it_is(runs, change, complaint, capsys):
 
 def test_one_process_at_a_time_trains_in_a_folder(runs, capsys):
     program = (
-        "import sys; from pathlib import Path; from lambdanets.train.folder import RunFolder, claimed\n"
-        "with claimed(RunFolder(Path(sys.argv[1]))): print('mine', flush=True); sys.stdin.read()"
+        "import sys; from pathlib import Path; from lambdanets.runs.folder import RunFolder, claimed\n"
+        "with claimed(RunFolder(Path(sys.argv[1])), ()): print('mine', flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", program, str(runs / "one")]
     other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -228,9 +228,9 @@ def test_a_run_without_steps_is_refused(tmp_path, capsys):
 def test_what_an_unfinished_run_has_done_is_shown(runs, tmp_path, capsys):
     shutil.copytree(runs / "one", tmp_path / "half")
     description = json.loads((tmp_path / "half" / "run.json").read_text())
-    stopped = {**description, "finished": None, "accuracy": None, "epochs": 0, "seconds": 0.0}
+    stopped = {**description, "finished": None, "score": None, "epochs": 0, "seconds": 0.0}
     (tmp_path / "half" / "run.json").write_text(json.dumps(stopped))
     main(["runs", "--runs", str(tmp_path), "--json"])
     figures = json.loads(capsys.readouterr().out)
     assert (figures["state"], figures["epochs"]) == ("unfinished", 2)
-    assert figures["accuracy"] == pytest.approx(description["accuracy"], abs=1e-6)
+    assert figures["accuracy"] == pytest.approx(description["score"], abs=1e-6)

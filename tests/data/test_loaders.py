@@ -1,28 +1,18 @@
-"""Batches: each image once, in an order that only the seed, the epoch and the place decide."""
+"""Batches: each item once, in an order that only the seed, the epoch and the position decide."""
 
 import pickle
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 import torch
 
-from lambdanets.data import (
-    PADDING,
-    BadImageError,
-    DataConfig,
-    DataError,
-    Example,
-    Place,
-    Share,
-    Split,
-    Stream,
-    open_data,
-)
-from lambdanets.data.loader import Plan
-from lambdanets.data.shuffled import SplitLoader
+from lambdanets.data import BadItemError, Batch, DataError, Item, Position, Share, Split, Stream
+from lambdanets.data.images import ImageDataConfig, for_training
+from lambdanets.data.indexed import SplitLoader
+from lambdanets.data.loader import LoaderOptions
 from lambdanets.data.streamed import StreamEvaluationLoader, StreamLoader, StreamSampleLoader
-from lambdanets.data.transforms import for_training
+from tiny import image_data
 
 
 def image(number: int) -> torch.Tensor:
@@ -32,8 +22,6 @@ def image(number: int) -> torch.Tensor:
 class Numbers(Split):
     """Image i is i everywhere; some cannot be read."""
 
-    classes, channels = ("even", "odd"), 1
-
     def __init__(self, size: int, bad: tuple[int, ...] = ()) -> None:
         self.size, self.bad = size, bad
 
@@ -42,32 +30,35 @@ class Numbers(Split):
 
     def read(self, number: int) -> torch.Tensor:
         if number in self.bad:
-            raise BadImageError(str(number), "is bad")
+            raise BadItemError(str(number), "is bad")
         return image(number)
 
-    def example(self, index: int) -> Example:
-        return Example(str(index), index % 2, lambda: self.read(index))
+    def item(self, index: int) -> Item:
+        return Item(str(index), lambda: self.read(index))
 
 
 class NumberStream(Stream):
-    classes, channels = ("even", "odd"), 1
-
     def __init__(self, size: int, length: int | None) -> None:
         self.size, self.length = size, length
 
-    def examples(self, *, seed: int, epoch: int, part: int, parts: int) -> Iterator[Example]:
+    def items(self, *, seed: int, epoch: int, part: int, parts: int) -> Iterator[Item]:
         generator = torch.Generator().manual_seed(seed * 1000 + epoch)
         order = torch.randperm(self.size, generator=generator).tolist()
         for number in order[part::parts]:
-            yield Example(str(number), number % 2, lambda number=number: image(number))
+            yield Item(str(number), lambda number=number: image(number))
 
 
 def whole(x: torch.Tensor) -> torch.Tensor:
     return x[..., :5, :5]
 
 
-def plan(batch_size: int = 8, **more) -> Plan:
-    return Plan(transform=whole, image_size=5, batch_size=batch_size, **more)
+def stacked(images: Sequence[torch.Tensor]) -> Batch:
+    found = torch.stack(list(images)) if images else torch.empty(0, 1, 5, 5, dtype=torch.uint8)
+    return Batch(inputs=found, units=len(images))
+
+
+def plan(batch_size: int = 8, **more) -> LoaderOptions:
+    return LoaderOptions(to_example=whole, collate=stacked, batch_size=batch_size, items="images", **more)
 
 
 def flat(lists: Iterable[list[str]]) -> list[str]:
@@ -84,7 +75,7 @@ def test_a_shuffled_epoch_has_whole_batches_of_different_images_and_the_next_ano
     assert len(first) == len(loader) == 4
     assert {len(batch) for batch in first} == {8}
     assert max(Counter(flat(first)).values()) == 1
-    later = names(SplitLoader(Numbers(37), plan(seed=3, place=lambda: Place(1, 0)), shuffle=True))
+    later = names(SplitLoader(Numbers(37), plan(seed=3, position=lambda: Position(1, 0)), shuffle=True))
     assert first != later
     assert first == names(SplitLoader(Numbers(37), plan(seed=3), shuffle=True))
     assert first != names(SplitLoader(Numbers(37), plan(seed=4), shuffle=True))
@@ -92,25 +83,25 @@ def test_a_shuffled_epoch_has_whole_batches_of_different_images_and_the_next_ano
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_loader_goes_on_from_any_place(workers):
-    config = DataConfig(source="digits", limit=64, batch_size=16, crop="padded", randaugment=9, workers=workers)
-    data = open_data(config)
-    whole_epoch = list(data.training_loader(8, seed=5, place=lambda: Place(2, 0)))
-    rest = list(data.training_loader(8, seed=5, place=lambda: Place(2, 3)))
+    config = ImageDataConfig(source="digits", limit=64, batch_size=16, crop="padded", randaugment=9, workers=workers)
+    data = image_data(config, 8)
+    whole_epoch = list(data.training_loader(seed=5, position=lambda: Position(2, 0)))
+    rest = list(data.training_loader(seed=5, position=lambda: Position(2, 3)))
     assert len(whole_epoch) == 4
     assert len(rest) == 1
     assert rest[0].names == whole_epoch[3].names
-    assert torch.equal(rest[0].images, whole_epoch[3].images)
+    assert torch.equal(rest[0].inputs.images, whole_epoch[3].inputs.images)
 
 
 def pairs(batch) -> list[tuple[str, torch.Tensor]]:
-    return list(zip(batch.names, batch.images, strict=True))
+    return list(zip(batch.names, batch.inputs.images, strict=True))
 
 
 def test_changes_of_images_come_from_their_own_seeds_and_differ_between_epochs():
-    data = open_data(DataConfig(source="digits", limit=64, batch_size=64, crop="padded", workers=0))
+    data = image_data(ImageDataConfig(source="digits", limit=64, batch_size=64, crop="padded", workers=0), 8)
     before = torch.get_rng_state()
     one, same, other = (
-        dict(pair for batch in data.training_loader(8, place=lambda e=e: Place(e, 0)) for pair in pairs(batch))
+        dict(pair for batch in data.training_loader(position=lambda e=e: Position(e, 0)) for pair in pairs(batch))
         for e in (0, 0, 1)
     )
     assert torch.equal(torch.get_rng_state(), before)
@@ -133,44 +124,46 @@ def test_evaluation_counts_every_image_once_in_as_many_batches_for_every_process
     batches = [list(loader) for loader in loaders]
     assert len({len(of_rank) for of_rank in batches}) == 1
     for together in zip(*batches, strict=True):
-        assert len({len(batch.labels) for batch in together}) == 1
+        assert len({len(batch.valid) for batch in together}) == 1
     counted = [
         name
         for of_rank in batches
         for batch in of_rank
-        for name, label in zip(batch.names, batch.labels.tolist(), strict=True)
-        if label != PADDING
+        for name, is_valid in zip(batch.names, batch.valid.tolist(), strict=True)
+        if is_valid
     ]
     assert sorted(counted, key=int) == [str(i) for i in range(size)]
 
 
 def test_bad_images_are_left_out_and_named():
     batches = list(SplitLoader(Numbers(16, bad=(3, 9)), plan(8), shuffle=False))
-    assert [len(batch.labels) for batch in batches] == [7, 7]
+    assert [len(batch.inputs) for batch in batches] == [7, 7]
     assert [batch.skipped for batch in batches] == [[("3", "is bad")], [("9", "is bad")]]
     (nothing,) = SplitLoader(Numbers(2, bad=(0, 1)), plan(2), shuffle=False)
-    assert nothing.images.shape == (0, 1, 5, 5)
+    assert nothing.inputs.shape == (0, 1, 5, 5)
     assert len(nothing.skipped) == 2
 
 
 def test_too_large_batches_and_unequal_shares_are_told():
     with pytest.raises(DataError, match=r"5 images, not enough for a batch of data.batch_size=8"):
         SplitLoader(Numbers(5), plan(), shuffle=True)
-    with pytest.raises(DataError, match=r"data.batch_size=9 is no multiple of the 2 processes"):
+    with pytest.raises(DataError, match=r"data.batch_size=9 is not a multiple of the 2 processes"):
         list(SplitLoader(Numbers(50), plan(9, share=Share(0, 2)), shuffle=True))
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_a_stream_goes_on_from_any_place(workers):
-    def batches(place: Place) -> list[list[str]]:
-        return names(StreamLoader(NumberStream(61, length=61), plan(6, workers=workers, seed=1, place=lambda: place)))
+    def batches(position: Position) -> list[list[str]]:
+        return names(
+            StreamLoader(NumberStream(61, length=61), plan(6, workers=workers, seed=1, position=lambda: position))
+        )
 
-    epoch = batches(Place(4, 0))
+    epoch = batches(Position(4, 0))
     assert len(epoch) == 61 // 6
     assert max(Counter(flat(epoch)).values()) <= 2  # a worker may begin its part again
     for had in (1, 2, 5, 9):
-        assert batches(Place(4, had)) == epoch[had:]
-    assert batches(Place(5, 0)) != epoch
+        assert batches(Position(4, had)) == epoch[had:]
+    assert batches(Position(5, 0)) != epoch
 
 
 def test_a_stream_shorter_than_its_epoch_is_read_again():
@@ -190,16 +183,16 @@ def test_evaluation_of_a_stream_has_every_image_once(workers):
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_a_sample_of_a_stream_is_the_same_whatever_the_workers_are(workers):
-    loader = StreamSampleLoader(NumberStream(61, length=61), plan(8, workers=workers), images=20)
+    loader = StreamSampleLoader(NumberStream(61, length=61), plan(8, workers=workers), items=20)
     first_pass = names(loader)
     assert [len(batch) for batch in first_pass] == [8, 8, 8]
-    assert first_pass == names(loader) == names(StreamSampleLoader(NumberStream(61, length=61), plan(8), images=20))
+    assert first_pass == names(loader) == names(StreamSampleLoader(NumberStream(61, length=61), plan(8), items=20))
     assert len(set(flat(first_pass))) == 24
 
 
 def test_a_sample_of_a_short_stream_has_every_image_once():
     for length in (10, 400, None):  # what the stream says of itself need not be so
-        sample = flat(names(StreamSampleLoader(NumberStream(10, length), plan(8), images=64)))
+        sample = flat(names(StreamSampleLoader(NumberStream(10, length), plan(8), items=64)))
         assert sorted(sample, key=int) == [str(i) for i in range(10)]
 
 
@@ -215,7 +208,7 @@ def test_waiting_is_measured():
 
 
 def test_transforms_can_go_to_workers_that_are_started_anew():
-    transform = for_training(DataConfig(crop="resized", flip=0.5, randaugment=5), 8)
+    transform = for_training(ImageDataConfig(crop="resized", flip=0.5, randaugment=5), 8)
     torch.manual_seed(0)
     one = transform(torch.randint(256, (3, 9, 9), dtype=torch.uint8))
     torch.manual_seed(0)

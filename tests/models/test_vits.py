@@ -358,7 +358,8 @@ def test_onnx_equals_the_network_in_another_runtime(name, tmp_path):
 
 def test_runs_and_commands_know_the_fields_of_a_vit(tmp_path):
     from lambdanets.cli.model_argument import typed
-    from lambdanets.train.config import ConfigError, from_tree
+    from lambdanets.runs.parsing import from_tree
+    from lambdanets.train.config import ConfigError
 
     section = {"name": "vit_tiny_small", "patch": "2", "mixer": "lambda", "mixer_options": {"scope": 3}}
     model = from_tree({"model": section}).model

@@ -1,21 +1,20 @@
 """The batch-norm statistics of a finished run, compared with those that its weights and data give."""
 
-from lambdanets.data import open_data
+from lambdanets.runs import RunFolder
+from lambdanets.runs.assembly import assemble
+from lambdanets.runs.restore import restore
 from lambdanets.train import norm_statistics
-from lambdanets.train.assemble import make_classifier
-from lambdanets.train.folder import RunFolder
-from lambdanets.train.norm_statistics import NormStatistics, estimate_statistics
+from lambdanets.train.norm_statistics import estimate_statistics
 
 
 def statistics_differences(run: RunFolder) -> dict[str, float]:
     """The largest difference in each buffer of the network."""
-    config, (network, _) = run.config(), run.network()
-    data = open_data(config.data)
-    classifier = make_classifier(config, data)
-    average = classifier.average
+    network = restore(run).network
+    _, task, data, learner = assemble(run.config())
+    average = learner.average
     average.load_state_dict(network.state_dict())
-    batches = NormStatistics(data, config.data.image_size).batches(classifier, norm_statistics.FINAL_IMAGES)
-    estimate_statistics(average, batches)
+    batches = data.sample_loader(items=norm_statistics.FINAL_ITEMS, batch_size=norm_statistics.BATCH)
+    estimate_statistics(average, batches, lambda batch: task.forward(average, batch))
     found = {name: float((b - network.get_buffer(name)).abs().max()) for name, b in average.named_buffers()}
     assert any("running_var" in name for name in found)
     return found

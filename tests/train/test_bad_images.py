@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from damage import write_images
 
-from lambdanets.data import DataConfig, DataError, open_data
-from lambdanets.train.folder import RunFolder
-from lambdanets.train.keeper import StoppedError
-from lambdanets.train.run import train
+from lambdanets.data import DataError, Item, Split, Splits
+from lambdanets.data.images import ImageDataConfig, open_images
+from lambdanets.runs import RunFolder, train
+from lambdanets.train.checkpointing import StoppedError
 from lambdanets.train.skips import Skips
 from tiny import Stop, tiny
 
@@ -25,8 +25,8 @@ def test_few_bad_images_are_left_out_and_each_is_named(tmp_path):
     bad |= write_images(tmp_path / "data" / "val", 200, bad=2)
     result = run_on(tmp_path / "data", tmp_path / "run")
     assert result is not None
-    assert result.evaluation.images == 198
-    assert result.evaluation.skipped == 2
+    assert result.report.images == 198
+    assert result.report.skipped == 2
     with (tmp_path / "run" / "skipped.csv").open() as file:
         rows = list(csv.reader(file))
     assert {row[0] for row in rows} == bad
@@ -54,9 +54,18 @@ def test_more_than_three_end_the_run_of_a_small_data_set(tmp_path):
         run_on(tmp_path / "data", tmp_path / "run", "data.batch_size=20")
 
 
+class Nothing(Split):
+    def __len__(self) -> int:
+        return 0
+
+    def item(self, index: int) -> Item:
+        raise IndexError
+
+
 @pytest.mark.parametrize(("smallest_class", "tolerated"), [(None, 0), (1, 0), (2, 1), (4, 3), (500, 3)])
 def test_every_class_keeps_an_image(tmp_path, smallest_class, tolerated):
-    assert Skips(tmp_path / "skipped.csv", 60, smallest_class).few == tolerated
+    splits = Splits(Nothing(), Nothing(), smallest_class=smallest_class)
+    assert Skips(tmp_path / "skipped.csv", splits, "images").few == tolerated
 
 
 def test_the_smallest_class_is_that_of_training(tmp_path):
@@ -65,9 +74,9 @@ def test_the_smallest_class_is_that_of_training(tmp_path):
             (tmp_path / split / name).mkdir(parents=True)
             for number in range(size):
                 (tmp_path / split / name / f"{number}.png").touch()
-    config = DataConfig(source="folder", root=str(tmp_path))
-    assert open_data(config).smallest_class == 3
-    assert open_data(replace(config, limit=1)).smallest_class == 1
+    config = ImageDataConfig(source="folder", root=str(tmp_path))
+    assert open_images(config).smallest_class == 3
+    assert open_images(replace(config, limit=1)).smallest_class == 1
 
 
 def test_one_in_a_hundred_is_of_the_whole_epoch_when_it_is_interrupted(tmp_path):
@@ -92,5 +101,5 @@ def test_one_in_a_hundred_is_of_all_images_and_not_of_a_small_part_of_them(tmp_p
 def test_a_batch_of_nothing_ends_the_run(tmp_path):
     write_images(tmp_path / "data" / "train", 100, bad=1)
     write_images(tmp_path / "data" / "val", 50, bad=0)
-    with pytest.raises(DataError, match="no image of a batch can be read"):
+    with pytest.raises(DataError, match="none of the images of a batch can be read"):
         run_on(tmp_path / "data", tmp_path / "run", "data.batch_size=1", "data.image_size=16", "data.workers=0")

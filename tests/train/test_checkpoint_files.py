@@ -58,7 +58,7 @@ def test_the_newest_is_the_one_with_the_highest_step(folder):
 
 
 def test_nothing_to_go_on_from(folder):
-    with pytest.raises(DamagedCheckpointError, match=f"{folder} has no checkpoint to go on from"):
+    with pytest.raises(DamagedCheckpointError, match=f"{folder} has no checkpoint to resume from"):
         newest_intact(folder)
     folder.mkdir(parents=True)
     path_for(folder, 3).touch()

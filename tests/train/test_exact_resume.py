@@ -13,11 +13,10 @@ from damage import differences, flip_bit, state_of_run
 from lightning.pytorch import Callback
 from rich.console import Console
 
+from lambdanets.runs import RunFolder, train
+from lambdanets.runs.configs import resolve
 from lambdanets.train import checkpoints
-from lambdanets.train.folder import RunFolder
-from lambdanets.train.keeper import StoppedError
-from lambdanets.train.resolve import resolve
-from lambdanets.train.run import train
+from lambdanets.train.checkpointing import StoppedError
 
 # A checkpoint after every step, and all that is random on.
 CHANGES = [
@@ -50,8 +49,7 @@ class Interruption(Callback):
 def _without_pictures(monkeypatch):
     """Nor waiting for the disk, which power cuts alone make matter."""
     monkeypatch.setattr("lambdanets.files.synchronise", lambda _: None)
-    for name in ("draw_confusion", "draw_mistakes", "draw_curves"):
-        monkeypatch.setattr(f"lambdanets.train.run.{name}", lambda *_: None)
+    monkeypatch.setattr("lambdanets.runs.run.draw", lambda *_: None)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -131,7 +129,7 @@ def test_statistics_estimated_at_the_end_are_the_same(tmp_path, monkeypatch, pla
     run_until_end(tmp_path / "interrupted", resume=True)
     same(tmp_path / "interrupted", state_of_run(tmp_path / "whole"))
     whole, interrupted = (RunFolder(tmp_path / name).description() for name in ("whole", "interrupted"))
-    assert (whole.accuracy, whole.epochs) == (interrupted.accuracy, 2)
+    assert (whole.score, whole.epochs) == (interrupted.score, 2)
 
 
 VARIANTS = {
@@ -212,7 +210,7 @@ def test_damaged_checkpoints_are_named_and_skipped(tmp_path, uninterrupted):
     flip_bit(newest, random.Random(0))
     said = run_until_end(tmp_path, resume=True).replace("\n", "")
     assert f"not used: {newest} is damaged" in said
-    assert f"going on from {older}" in said
+    assert f"resuming from {older}" in said
     same(tmp_path, uninterrupted())
 
 

@@ -6,11 +6,10 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 
+from lambdanets.runs import RunFolder, train
 from lambdanets.train import checkpoints
-from lambdanets.train.folder import RunFolder
+from lambdanets.train.checkpointing import StoppedError
 from lambdanets.train.guard import NonFiniteLossError
-from lambdanets.train.keeper import StoppedError
-from lambdanets.train.run import train
 from tiny import Stop, tiny
 
 

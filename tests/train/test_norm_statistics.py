@@ -12,22 +12,20 @@ from torch.optim.swa_utils import update_bn
 from torch.testing import assert_close
 
 from lambdanets import create_model
-from lambdanets.data import Opened, open_data
-from lambdanets.data.sources.subset import fixed_shuffle
+from lambdanets.data import Batch, Data
+from lambdanets.data.splits import fixed_shuffle
+from lambdanets.runs import RunFolder, train
+from lambdanets.runs.configs import resolve
 from lambdanets.train import norm_statistics
-from lambdanets.train.folder import RunFolder
 from lambdanets.train.norm_statistics import NormStatistics, estimate_statistics, norms_of
-from lambdanets.train.resolve import resolve
-from lambdanets.train.run import train
-from tiny import tiny
+from tiny import image_data, tiny
 
 SMALL = dict(width=4, h=2, k=4, image_size=8, in_chans=3)
 
 
 @pytest.fixture(autouse=True)
 def _without_pictures(monkeypatch):
-    for name in ("draw_confusion", "draw_mistakes", "draw_curves"):
-        monkeypatch.setattr(f"lambdanets.train.run.{name}", lambda *_: None)
+    monkeypatch.setattr("lambdanets.runs.run.draw", lambda *_: None)
 
 
 def small_network(**options) -> nn.Module:
@@ -38,11 +36,17 @@ def small_network(**options) -> nn.Module:
     return network
 
 
+def estimate_from(network: nn.Module, batches) -> None:
+    """From tensors."""
+    made = [Batch(inputs=images, units=len(images), names=["x"] * len(images)) for images in batches]
+    estimate_statistics(network, made, lambda batch: network(batch.inputs))
+
+
 def test_equals_update_bn_on_the_same_batches():
     ours = small_network()
     theirs = copy.deepcopy(ours)
     batches = torch.randn(3, 7, 3, 8, 8).unbind()
-    estimate_statistics(ours, batches)
+    estimate_from(ours, batches)
     update_bn(batches, theirs)
     for name, buffer in theirs.named_buffers():
         assert_close(ours.get_buffer(name), buffer, rtol=1e-5, atol=1e-6, msg=name)
@@ -51,12 +55,12 @@ def test_equals_update_bn_on_the_same_batches():
 
 def test_batches_count_by_their_images():
     norm, images = nn.BatchNorm2d(3), torch.randn(11, 3, 5, 5)
-    estimate_statistics(norm, images.split((7, 3, 1)))
+    estimate_from(norm, images.split((7, 3, 1)))
     assert_close(norm.running_mean, images[:10].mean((0, 2, 3)))  # a batch of one is left out
     parts = [part.transpose(0, 1).flatten(1).var(1) for part in images[:10].split((7, 3))]
     assert_close(norm.running_var, 0.7 * parts[0] + 0.3 * parts[1])
     before = norm.running_mean.clone()
-    estimate_statistics(norm, [])
+    estimate_from(norm, [])
     assert torch.equal(norm.running_mean, before)
 
 
@@ -69,7 +73,7 @@ def test_nothing_else_changes():
     random = torch.get_rng_state()
     batches = torch.randn(2, 7, 3, 8, 8, generator=torch.Generator().manual_seed(0)).unbind()
     for one in networks:
-        estimate_statistics(one, batches)
+        estimate_from(one, batches)
     assert torch.equal(torch.get_rng_state(), random)
     assert not any(module.training for module in network.modules())
     assert {norm.momentum for norm in norms_of(network)} == {0.3}
@@ -81,7 +85,7 @@ def test_networks_without_batch_norm_skip_it(tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise RuntimeError("a sample was asked for")
 
-    monkeypatch.setattr(Opened, "sample_loader", refuse)
+    monkeypatch.setattr(Data, "sample_loader", refuse)
     with pytest.raises(RuntimeError, match="a sample was asked for"):
         train(tiny("trainer.max_epochs=1"), RunFolder(tmp_path / "with"))
     vit = ["model.name=vit_tiny_small", "data.image_size=8", "data.limit=64", "trainer.max_epochs=1"]
@@ -110,9 +114,9 @@ def check_figures(folder, result) -> None:
     with (folder / "metrics.csv").open() as file:
         last = list(csv.DictReader(file))[-1]
     names = {"val_loss": "loss", "val_accuracy": "accuracy", "val_accuracy_top5": "top5"}
-    found = {name: getattr(result.evaluation, its) for name, its in names.items()}
+    found = {name: getattr(result.report, its) for name, its in names.items()}
     assert {name: float(last[name]) for name in names} == found
-    assert json.loads((folder / "run.json").read_text())["accuracy"] == float(last["val_accuracy"])
+    assert json.loads((folder / "run.json").read_text())["score"] == float(last["val_accuracy"])
 
 
 @pytest.mark.parametrize(
@@ -136,9 +140,10 @@ def test_a_run_that_does_not_validate_at_its_end_has_estimated_statistics(tmp_pa
 
 
 def test_the_sample_is_the_same_in_every_pass_and_bounded():
-    data = open_data(tiny("data.limit=null").data)
-    passes = [[batch.names for batch in data.sample_loader(8, images=100, batch_size=64)] for _ in range(2)]
+    data = image_data(tiny("data.limit=null").data, 8)
+    passes = [[batch.names for batch in data.sample_loader(items=100, batch_size=64)] for _ in range(2)]
     assert passes[0] == passes[1]
     assert [len(names) for names in passes[0]] == [64, 36]
-    labels = [int(data.train.labels[i]) for i in fixed_shuffle(len(data.train))[:100]]
+    train = data.splits.train
+    labels = [int(train.labels[i]) for i in fixed_shuffle(len(train))[:100]]
     assert len(set(labels)) == 10  # not class by class

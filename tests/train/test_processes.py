@@ -20,11 +20,11 @@ from norms import statistics_differences
 from sklearn.datasets import load_digits
 from without_batch_norm import PAUSE, create_model
 
+from lambdanets.runs import RunFolder
+from lambdanets.runs import run as running
+from lambdanets.runs.configs import resolve
 from lambdanets.train import assemble, checkpoints
-from lambdanets.train import run as running
-from lambdanets.train.folder import RunFolder
-from lambdanets.train.keeper import StoppedError
-from lambdanets.train.resolve import resolve
+from lambdanets.train.checkpointing import StoppedError
 
 PROGRAM = str(Path(__file__).with_name("without_batch_norm.py"))
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
@@ -205,7 +205,7 @@ def test_norms_of_two_processes_have_the_statistics_that_one_estimates(settings,
     output_of(command("digits", *settings, *options, program=["-m", "lambdanets.cli"]))
     run = RunFolder(folders / name)
     assert max(statistics_differences(run).values()) <= 1e-5
-    (*_, last), found = rows(run.path), run.description().accuracy
+    (*_, last), found = rows(run.path), run.description().score
     assert last["val_accuracy"] == found
 
 
@@ -291,19 +291,20 @@ def test_processes_that_others_started_need_a_name(settings, folders, monkeypatc
 STREAM = """
 import sys, torch
 from torch import distributed
-from lambdanets.data import PADDING, Batch, Loader
-from lambdanets.train.in_step import InStep
+from lambdanets.data import Batch, Loader
+from lambdanets.train.lockstep import Lockstep
 
 class Numbers(Loader):
     def batches(self):
         for i in range(rank * 3):
-            yield Batch(torch.zeros(2, 1, 5, 5, dtype=torch.uint8), torch.tensor([i, i]), ["", ""], [])
+            yield Batch(inputs=torch.tensor([i, i]), units=2, valid=torch.ones(2, dtype=torch.bool))
 
 rank = int(sys.argv[1])
 distributed.init_process_group("gloo", f"file://{sys.argv[2]}", rank=rank, world_size=2)
-batches = list(InStep(Numbers(), channels=1, size=5))
+filler = Batch(inputs=torch.tensor([0]), units=0, valid=torch.tensor([False]))
+batches = list(Lockstep(Numbers(), filler))
 assert len(batches) == 3
-assert sum(int((batch.labels != PADDING).sum()) for batch in batches) == rank * 6
+assert sum(int(batch.valid.sum()) for batch in batches) == rank * 6
 distributed.destroy_process_group()
 """
 

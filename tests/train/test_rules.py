@@ -9,12 +9,12 @@ from torch import nn
 from torch.testing import assert_close
 
 from lambdanets import create_model
+from lambdanets.data.images.mixing import Mixing
 from lambdanets.nn.tables import RelationTable
+from lambdanets.runs.configs import list_recipes, resolve
 from lambdanets.train.averages import decay_at, decay_for, pairs_of, set_norm_decay, update_average
 from lambdanets.train.config import OptimConfig, TrainerConfig
-from lambdanets.train.mixing import Mixing
-from lambdanets.train.resolve import list_recipes, resolve
-from lambdanets.train.schedule import make_optimizer, parameter_groups, planned_steps, share_of_lr
+from lambdanets.train.schedule import Steps, lr_factor, make_optimizer, parameter_groups, planned_steps
 
 SMALL = dict(width=4, h=2, k=4, image_size=8)
 
@@ -39,15 +39,37 @@ def test_the_learning_rate_scales_with_the_images_of_a_step():
     assert isinstance(make_optimizer(model, OptimConfig(optimizer="adamw"), 64), torch.optim.AdamW)
 
 
+def factor(step: int, run: int, warmup: int, **optim) -> float:
+    return lr_factor(step, Steps(epoch=10, run=run, warmup=warmup, items=32), OptimConfig(**optim))
+
+
+def test_warm_up_in_steps():
+    def warmup(**optim) -> int:
+        return planned_steps(10, 32, TrainerConfig(max_epochs=10), OptimConfig(**optim)).warmup
+
+    assert (warmup(warmup_epochs=2.0), warmup(warmup_epochs=2.0, warmup_steps=7), warmup(warmup_steps=99)) == (
+        20,
+        7,
+        25,
+    )
+
+
 def test_warm_up_is_a_line_and_the_rest_a_cosine():
-    shares = [share_of_lr(step, 100, 10) for step in range(101)]
+    shares = [factor(step, 100, 10) for step in range(101)]
     assert shares[:10] == pytest.approx([(step + 1) / 10 for step in range(10)])
     assert shares[10] == 1
     assert shares[55] == pytest.approx(0.5)
     assert shares[100] == pytest.approx(0, abs=1e-12)
     assert all(a >= b for a, b in pairwise(shares[9:]))
-    assert share_of_lr(0, 0, 0) == 1
-    assert share_of_lr(3, 2, 0) == pytest.approx(0)
+    assert factor(0, 0, 0) == 1
+    assert factor(3, 2, 0) == pytest.approx(0)
+
+
+def test_other_schedules():
+    assert [factor(step, 100, 10, schedule="linear") for step in (4, 10, 55, 100)] == pytest.approx([0.5, 1, 0.5, 0])
+    assert [factor(step, 100, 0, schedule="constant") for step in (0, 50, 100)] == [1, 1, 1]
+    steps = [factor(step, 100, 5, schedule="step", milestones=(3.0, 6.0), gamma=0.1) for step in (4, 5, 29, 30, 60, 99)]
+    assert steps == pytest.approx([1, 1, 1, 0.1, 0.01, 0.01])  # epochs have ten steps
 
 
 @pytest.mark.parametrize(
@@ -64,7 +86,7 @@ def test_steps_are_known_before_the_run(trainer, epoch, run):
     steps = planned_steps(10, 32, trainer, OptimConfig(warmup_epochs=1.5))
     assert (steps.epoch, steps.run) == (epoch, run)
     assert steps.warmup == min(round(1.5 * epoch), run // 4)
-    assert steps.images == 32 * trainer.accumulate_grad_batches
+    assert steps.items == 32 * trainer.accumulate_grad_batches
 
 
 @pytest.mark.parametrize(

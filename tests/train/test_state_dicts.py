@@ -8,10 +8,11 @@ import torch
 from torch import nn
 
 from lambdanets import LambdaLayer2d
+from lambdanets.runs import train
+from lambdanets.runs.folder import RunError, RunFolder
+from lambdanets.runs.restore import restore
 from lambdanets.train import checkpoints
-from lambdanets.train.folder import RunError, RunFolder
-from lambdanets.train.keeper import StoppedError
-from lambdanets.train.run import train
+from lambdanets.train.checkpointing import StoppedError
 from lambdanets.train.state_dicts import below
 from lambdanets.train.strategies import Sharded, whole_state
 from tiny import Stop, tiny
@@ -51,7 +52,7 @@ TABLE = r"middle\.(0\.)?relate\.weight was saved with scope=\(3, 5\), but this V
 def test_a_network_of_another_geometry_than_its_checkpoint_is_refused(edited):
     (checkpoint,) = checkpoints.all_in(edited.checkpoints)
     with pytest.raises(RunError, match=rf"{checkpoint} does not hold .* config.yaml describes: .*{TABLE}"):
-        edited.network()
+        restore(edited)
 
 
 def test_a_run_of_another_geometry_does_not_resume(edited):
@@ -65,7 +66,7 @@ def test_a_checkpoint_without_a_record_is_read(edited):
     state = checkpoints.load(path)
     del state["state_dict"]._metadata
     checkpoints.save(state, path)
-    network, complaints = edited.network()
+    network, _, complaints = restore(edited)
     assert complaints == []
     assert all(
         torch.equal(tensor, state["state_dict"][f"average.{name}"]) for name, tensor in network.state_dict().items()
@@ -74,7 +75,7 @@ def test_a_checkpoint_without_a_record_is_read(edited):
 
 def test_a_stopped_run_is_read_and_resumes(stopped, tmp_path):
     run = RunFolder(shutil.copytree(stopped.path, tmp_path / "copy"))
-    assert run.network()[0].config.layer_options["scope"] == (3, 5)
+    assert restore(run).network.config.layer_options["scope"] == (3, 5)
     assert train(run.config(), run, resume=True) is not None
 
 

@@ -12,8 +12,6 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
-import torch
-from torch.nn.functional import cross_entropy
 
 from lambdanets.bench.job import Job, Row, Track
 
@@ -62,9 +60,8 @@ def job(case: Case, settings: Settings) -> Job:
 
 def configuration(case: Case, steps: int, folder: Path) -> Any:
     """The recipe on made-up images, one epoch of so many steps."""
-    from lambdanets.data import open_data
-    from lambdanets.train.assemble import complete
-    from lambdanets.train.resolve import resolve
+    from lambdanets.runs import resolve
+    from lambdanets.runs.assembly import completed
 
     batch = resolve(case.recipe).data.batch_size
     random = np.random.default_rng(0)
@@ -79,24 +76,20 @@ def configuration(case: Case, steps: int, folder: Path) -> Any:
         "trainer.max_epochs=1",
         "trainer.accelerator=cpu",
     )
-    config = resolve(case.recipe, changes)
-    return complete(config, open_data(config.data))
+    return completed(resolve(case.recipe, changes))
 
 
 def bare_loop(config: Any) -> Iterator[None]:
-    """What nobody can leave out, a step at a time."""
-    from lambdanets.data import open_data
-    from lambdanets.train.assemble import make_classifier
+    """What every trainer has to do, a step at a time."""
+    from lambdanets.runs.assembly import assemble
 
-    data = open_data(config.data)
-    torch.manual_seed(config.seed)
-    classifier = make_classifier(config, data)
-    optimizer = classifier.configure_optimizers()["optimizer"]
+    _, task, data, learner = assemble(config)
+    optimizer = learner.configure_optimizers()["optimizer"]
     yield  # so far, nothing of it is a step
-    for batch in data.training_loader(config.data.image_size):
+    for batch in data.training_loader():
         optimizer.zero_grad()
-        scores = classifier.model(classifier.prepare(batch.images))
-        cross_entropy(scores, batch.labels, label_smoothing=config.optim.label_smoothing).backward()
+        loss = task.loss(learner.model, batch)
+        (loss.total / loss.weight).backward()
         optimizer.step()
         yield
 
@@ -105,8 +98,7 @@ def in_turns(config: Any, folder: Path) -> dict[str, list[float]]:
     """Seconds of each step of the bare loop, and of a run with all that belongs to it: averages, guard, records."""
     from lightning.pytorch import Callback
 
-    from lambdanets.train.folder import RunFolder
-    from lambdanets.train.run import train
+    from lambdanets.runs import RunFolder, train
 
     class Turns(Callback):
         """After each step of the run, which ends when the last callback was asked, one of the loop."""

@@ -19,10 +19,10 @@ def add_parser(commands: Subparsers) -> None:
 def run(options: argparse.Namespace) -> None:
     check_writable("--json", options.json)
     with about_runs():
-        from lambdanets.train.evaluate import evaluate_run
+        from lambdanets.runs import evaluate_run
 
         folder = run_from(options)
-        evaluation = evaluate_run(folder, options.settings, lambda complaint: complain(f"not used: {complaint}"))
+        report = evaluate_run(folder, options.settings, lambda complaint: complain(f"not used: {complaint}"))
     if options.json is not None:
-        write(options.json, f"{json.dumps(evaluation.figures(), indent=2)}\n")
-    say(f"{folder.path}: {evaluation}")
+        write(options.json, f"{json.dumps(report.figures(), indent=2)}\n")
+    say(f"{folder.path}: {report}")

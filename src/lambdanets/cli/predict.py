@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from lambdanets.cli.output import complain, say_json
@@ -10,7 +9,7 @@ from lambdanets.cli.parser import Subparsers, UserError, add_command, positive
 from lambdanets.cli.run_argument import about_runs, add_run_argument, run_from
 
 if TYPE_CHECKING:
-    from lambdanets.train.predict import Prediction
+    from lambdanets.train.task import Prediction
 
 
 def add_parser(commands: Subparsers) -> None:
@@ -28,12 +27,12 @@ def add_parser(commands: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> None:
     with about_runs():
-        from lambdanets.train.predict import Predictor, find_images
+        from lambdanets.runs import Predictor
 
         predictor = Predictor(run_from(options))
         for complaint in predictor.complaints:
             complain(f"not used: {complaint}")
-        predictions = predictor.predict(find_images(options.images), options.top)
+        predictions = predictor.predict(options.images, top=options.top)
         failed = (as_json if options.json else as_table)(predictions)
     if failed:
         raise UserError(f"images that could not be read: {failed}", code=1)
@@ -44,7 +43,7 @@ def as_json(predictions: Iterable["Prediction"]) -> int:
     failed = 0
     for prediction in predictions:
         failed += prediction.error is not None
-        say_json(asdict(prediction))
+        say_json(prediction.as_json())
     return failed
 
 
@@ -58,11 +57,12 @@ def as_table(predictions: Iterable["Prediction"]) -> int:
     for prediction in predictions:
         if prediction.error is not None:
             failed += 1
-            complain(f"{prediction.image}: {prediction.error}")
+            complain(f"{prediction.input}: {prediction.error}")
             continue
-        while len(shown.columns) <= len(prediction.top):
+        cells = prediction.cells()
+        while len(shown.columns) <= len(cells):
             shown.add_column(str(len(shown.columns)), no_wrap=True)
-        shown.add_row(prediction.image, *(f"{name} {share:.1%}" for name, share in prediction.top))
+        shown.add_row(prediction.input, *cells)
     if shown.row_count:
         wide_console().print(shown)
     return failed

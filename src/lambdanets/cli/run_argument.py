@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lambdanets.cli.parser import Parser, UserError, from_extra
 
 if TYPE_CHECKING:
-    from lambdanets.train.folder import RunFolder
+    from lambdanets.runs import RunFolder
 
 
 # KEY=VALUE, as often as you like.
@@ -31,11 +31,11 @@ def about_runs() -> Iterator[None]:
     with from_extra("train"):
         from lambdanets.data import DataError
         from lambdanets.models.checkpoint import CheckpointError
+        from lambdanets.runs import RunError
+        from lambdanets.train.checkpointing import StoppedError
         from lambdanets.train.checkpoints import DamagedCheckpointError
         from lambdanets.train.config import ConfigError
-        from lambdanets.train.folder import RunError
         from lambdanets.train.guard import NonFiniteLossError
-        from lambdanets.train.keeper import StoppedError
         from lambdanets.train.strategies import LostProcessError
 
         try:
@@ -53,6 +53,6 @@ def about_runs() -> Iterator[None]:
 
 
 def run_from(options: argparse.Namespace) -> "RunFolder":
-    from lambdanets.train.folder import find_run
+    from lambdanets.runs import find_run
 
     return find_run(options.run_name, options.runs)

@@ -15,11 +15,14 @@ def add_parser(commands: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> None:
     with about_runs():
-        from lambdanets.cli.tables import number, table
+        from lambdanets.cli.tables import MISSING, number, table
         from lambdanets.cli.terminal import wide_console
-        from lambdanets.train.folder import RunError, all_runs
+        from lambdanets.runs import RunError, all_runs
+        from lambdanets.tasks import task_class
 
-        shown = table("", "run", "model", "data", "parameters", "epochs", "accuracy, %", "images/s", "minutes", "state")
+        shown = table(
+            "", "run", "task", "model", "data", "parameters", "epochs", "score", "units/s", "minutes", "state"
+        )
         damaged = []
         for one in all_runs(options.runs):
             try:
@@ -29,19 +32,22 @@ def run(options: argparse.Namespace) -> None:
                 if options.json:
                     say_json({"run": str(one.path), "state": "damaged", "error": str(error)})
                 continue
-            accuracy = None if found.accuracy is None else 100 * found.accuracy
+            score = task_class(found.task).score
             state = "finished" if found.finished else "unfinished"
             if options.json:
-                figures = {"run": str(one.path), "state": state, "accuracy": found.accuracy, "epochs": found.epochs}
-                say_json(figures | {"model": found.model, "parameters": found.parameters, "data": found.data})
+                figures = {"run": str(one.path), "state": state, score.label: found.score, "epochs": found.epochs}
+                known = {"task": found.task, "model": found.model, "parameters": found.parameters, "data": found.data}
+                say_json(figures | known)
+            rate = number(found.units_per_second, 0)
             shown.add_row(
                 one.path.name,
+                found.task,
                 found.model,
                 found.data,
                 f"{found.parameters:,}",
                 f"{found.epochs}",
-                number(accuracy),
-                number(found.images_per_second, 0),
+                MISSING if found.score is None else f"{score.label} {score.show(found.score)}",
+                rate if found.units_per_second is None else f"{rate} {found.unit}",
                 number(found.seconds / 60, 1),
                 state,
             )

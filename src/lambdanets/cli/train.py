@@ -13,8 +13,7 @@ from lambdanets.cli.parser import Subparsers, UserError, add_command, positive
 from lambdanets.cli.run_argument import SETTINGS, about_runs, add_runs_option
 
 if TYPE_CHECKING:
-    from lambdanets.train.folder import RunFolder
-    from lambdanets.train.run import Result
+    from lambdanets.runs import Result, RunFolder
 
 # Processes that one of them starts are told which folder it is; they would count on.
 STARTED_BY = "LAMBDANETS_RUN_FOLDER"
@@ -38,7 +37,7 @@ def add_parser(commands: Subparsers) -> None:
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="a .yaml with changes, before those that you type")
     parser.add_argument("--name", help="of the run; by default that of the recipe, with a number if that exists")
-    parser.add_argument("--resume", metavar="RUN", help="go on with a run, by its folder, its name, or the latest")
+    parser.add_argument("--resume", metavar="RUN", help="resume a run, by its folder, its name, or latest")
     parser.add_argument("--devices", type=positive, metavar="N", help="the same as trainer.devices=N")
     parser.add_argument("--nodes", type=positive, metavar="N", help="the same as trainer.num_nodes=N")
     parser.add_argument(
@@ -50,16 +49,15 @@ def add_parser(commands: Subparsers) -> None:
 def run(options: argparse.Namespace) -> None:
     with about_runs():
         from lambdanets.cli.terminal import progress_console
-        from lambdanets.train.assemble import planned
-        from lambdanets.train.resolve import as_yaml, read_config, resolve
-        from lambdanets.train.run import train
+        from lambdanets.runs import as_yaml, read_config, resolve, train
+        from lambdanets.runs.complete import planned
 
         changes = list(options.settings)
         if options.recipe is not None and "=" in options.recipe:  # no recipe, only changes
             changes.insert(0, options.recipe)
             options.recipe = None
         if options.resume and options.recipe is not None:
-            raise UserError(f"--resume goes on with the recipe of the run, got {options.recipe} too")
+            raise UserError(f"--resume takes the recipe of the run, got {options.recipe} too")
         options.recipe = options.recipe or "digits"
         for option, key in (("devices", "devices"), ("nodes", "num_nodes")):
             if getattr(options, option) is not None:
@@ -78,7 +76,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def folder_for(options: argparse.Namespace) -> "RunFolder":
-    from lambdanets.train.folder import RunFolder, find_run, free_name
+    from lambdanets.runs import RunFolder, find_run, free_name
 
     if STARTED_BY in os.environ and os.environ.get("LOCAL_RANK", "0") != "0":
         end_with_the_first()
@@ -89,7 +87,7 @@ def folder_for(options: argparse.Namespace) -> "RunFolder":
         check_name(options.name)
         folder = RunFolder(options.runs / options.name)
         if folder.is_run and int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0"))) == 0:
-            raise UserError(f"{folder.path} is a run already: choose another --name, or go on with it by --resume")
+            raise UserError(f"{folder.path} is a run already: choose another --name, or resume it with --resume")
     elif int(os.environ.get("WORLD_SIZE", os.environ.get("SLURM_NTASKS", "1"))) > 1:
         raise UserError("several processes at once must agree on where to write: give the run a --name")
     else:
@@ -115,18 +113,19 @@ def end_with_the_first() -> None:
 
 
 def tell(result: "Result", folder: "RunFolder") -> None:
+    from lambdanets.tasks import task_class
     from lambdanets.train.skips import count_names
 
-    description, evaluation = result.description, result.evaluation
+    description, task = result.description, task_class(result.description.task)
     say(
         f"{description.model}, {description.parameters:,} parameters, "
         f"{description.epochs} epoch{'' if description.epochs == 1 else 's'} in "
-        f"{description.seconds:.0f} s: {description.images_per_second:,.0f} images/s, "
+        f"{description.seconds:.0f} s: {description.units_per_second:,.0f} {description.unit}/s, "
         f"{description.waiting_share:.1%} of the time waiting for data"
     )
-    say(evaluation)
+    say(result.report)
     skipped = folder.path / "skipped.csv"
     if skipped.is_file():
-        say(f"{count_names(skipped)} images could not be read; {skipped} names each")
-    names = ("curves.png", "confusion.png", "mistakes.png", "metrics.csv", "config.yaml", "model", "tensorboard")
+        say(f"{count_names(skipped)} {task.items} could not be read; {skipped} names each")
+    names = ("curves.png", *task.pictures, "metrics.csv", "config.yaml", "model", "tensorboard")
     say(f"in {folder.path}: {', '.join(names)}")

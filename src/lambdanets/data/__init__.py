@@ -1,27 +1,35 @@
-"""Images from files, data sets and streams, as batches; nothing here knows a network."""
+"""Items from files, data sets and streams, as batches; nothing here knows a network or a task."""
 
-from lambdanets.data.batches import PADDING, Batch, Skip
+from lambdanets.data.batches import Batch, Collate, Skip, ToExample
+from lambdanets.data.batching import Batching, Budget, FixedSize
 from lambdanets.data.config import DataConfig
-from lambdanets.data.images import EXTENSIONS
-from lambdanets.data.loader import Loader, Place, Share
-from lambdanets.data.opened import Opened, open_data, read_image
-from lambdanets.data.splits import BadImageError, DataError, Example, Split, Stream
+from lambdanets.data.data import Data, Splits
+from lambdanets.data.loader import Loader, Position, Share
+from lambdanets.data.seeds import mixed, seeded
+from lambdanets.data.splits import BadItemError, DataError, Item, Split, SplitName, Stream, Subset, first
 
 __all__ = [
-    "EXTENSIONS",
-    "PADDING",
-    "BadImageError",
+    "BadItemError",
     "Batch",
+    "Batching",
+    "Budget",
+    "Collate",
+    "Data",
     "DataConfig",
     "DataError",
-    "Example",
+    "FixedSize",
+    "Item",
     "Loader",
-    "Opened",
-    "Place",
+    "Position",
     "Share",
     "Skip",
     "Split",
+    "SplitName",
+    "Splits",
     "Stream",
-    "open_data",
-    "read_image",
+    "Subset",
+    "ToExample",
+    "first",
+    "mixed",
+    "seeded",
 ]

@@ -1,59 +1,77 @@
-"""From examples to batches: changed, stacked, and without the images that cannot be read."""
+"""From items to batches: read, turned into examples, collated, without the items that cannot be read."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Int64, UInt8
+from jaxtyping import Bool
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
-from lambdanets.data.splits import BadImageError, Example
-from lambdanets.data.transforms import Transform, seeded
-
-PADDING = -1  # the label of an image that is there to fill a batch, and counts for nothing
+from lambdanets.data.seeds import seeded
+from lambdanets.data.splits import BadItemError, Item
 
 
 class Skip(NamedTuple):
-    """An image that was left out."""
+    """An item that was skipped."""
 
     name: str
     reason: str
 
 
-class Ready(NamedTuple):
-    """An image as the network will see it, but for its normalisation."""
+class Prepared(NamedTuple):
+    """An example of a task, ready to be collated."""
 
-    image: UInt8[Tensor, "c s s"]
-    label: int
     name: str
+    example: Any
+    is_valid: bool = True  # False for an example that only fills up a batch
 
 
-class Batch(NamedTuple):
-    images: UInt8[Tensor, "b c s s"]
-    labels: Int64[Tensor, "b"]
-    names: list[str]
-    skipped: list[Skip]
+@dataclass(kw_only=True)  # not frozen: Lightning could not convert it for double precision
+class Batch:
+    """Tensors of a task, and what every batch has whatever the task."""
+
+    inputs: Any  # a tree of tensors, with the targets
+    units: int  # images, tokens, ...
+    names: list[str] = field(default_factory=list)
+    skipped: list[Skip] = field(default_factory=list)
+    valid: Bool[Tensor, "b"] = field(default_factory=lambda: torch.ones(0, dtype=torch.bool))
+
+    def to(self, device: torch.device) -> "Batch":
+        def move(tensor: Tensor) -> Tensor:
+            return tensor.to(device, non_blocking=device.type == "cuda")
+
+        return replace(self, inputs=tree_map_only(Tensor, move, self.inputs), valid=move(self.valid))
+
+    def pin_memory(self) -> "Batch":
+        """Called by torch's DataLoader."""
+        return replace(
+            self, inputs=tree_map_only(Tensor, Tensor.pin_memory, self.inputs), valid=self.valid.pin_memory()
+        )
 
 
-def prepare(example: Example, transform: Transform, *seed: int) -> Ready | Skip:
+ToExample = Callable[[Any], Any]  # from what an item reads to an example of the task
+Collate = Callable[[Sequence[Any]], Batch]  # from examples, perhaps none, to a batch
+
+
+def prepare(item: Item, to_example: ToExample, *seed: int) -> Prepared | Skip:
     try:
-        image = example.read()
-    except BadImageError as bad:
+        return Prepared(item.name, seeded(to_example, item.read(), *seed))
+    except BadItemError as bad:
         return Skip(bad.name, bad.reason)
-    return Ready(seeded(transform, image, *seed), example.label, example.name)
 
 
-class Collate:
-    """Stacks what could be read; a batch of nothing has its shape too."""
+class CollateReadable(NamedTuple):
+    """Collates what could be read and lists what could not."""
 
-    def __init__(self, channels: int, size: int) -> None:
-        self.empty = torch.empty(0, channels, size, size, dtype=torch.uint8)
+    collate: Collate
 
-    def __call__(self, items: Sequence[Ready | Skip]) -> Batch:
-        ready = [item for item in items if isinstance(item, Ready)]
-        return Batch(
-            images=torch.stack([r.image for r in ready]) if ready else self.empty,
-            labels=torch.tensor([r.label for r in ready], dtype=torch.int64),
-            names=[r.name for r in ready],
+    def __call__(self, items: Sequence[Prepared | Skip]) -> Batch:
+        readable = [item for item in items if isinstance(item, Prepared)]
+        return replace(
+            self.collate([item.example for item in readable]),
+            names=[item.name for item in readable],
             skipped=[item for item in items if isinstance(item, Skip)],
+            valid=torch.tensor([item.is_valid for item in readable], dtype=torch.bool),
         )

@@ -1,61 +1,82 @@
-"""The two shapes of data that sources open: images that can be asked for in any order, and streams of them."""
+"""The two shapes of data that sources open: items that can be indexed, and streams of items."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from jaxtyping import UInt8
+import torch
+from jaxtyping import Int64
 from torch import Tensor
 
 SplitName = Literal["train", "val"]
 
 
 class DataError(ValueError):
-    """Data that cannot be used: not there, not what it should be, or too much of it damaged. The message says which."""
+    """Data that cannot be used: missing, malformed, or with too many unreadable items. The message says which."""
 
 
-class BadImageError(DataError):
-    """One image that cannot be used; the rest can do without it."""
+class BadItemError(DataError):
+    """One item that cannot be used; it is skipped."""
 
     def __init__(self, name: str, reason: str) -> None:
-        super().__init__(name, reason)  # both, so that it survives the way from a worker
+        super().__init__(name, reason)  # both, so that it survives pickling on its way from a worker
         self.name, self.reason = name, reason
 
     def __str__(self) -> str:
         return f"{self.name}: {self.reason}"
 
 
-class Example(NamedTuple):
-    """An image that is read when it is asked for; reading may raise `BadImageError`."""
+class Item(NamedTuple):
+    """Something that is read when it is needed, such as an image with its label; reading may raise `BadItemError`."""
 
-    name: str  # what a person finds it by: a path, or the number it has
-    label: int
-    read: Callable[[], UInt8[Tensor, "c i j"]]
+    name: str  # what a person finds it by: a path, or an index
+    read: Callable[[], Any]
 
 
 class Split(ABC):
-    """Images in a fixed order. Workers get copies, so that it must be small when pickled, or share its memory."""
-
-    classes: tuple[str, ...]
-    channels: int
+    """Items in a fixed order. Workers get copies, so it must be small when pickled, or share its memory."""
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def example(self, index: int) -> Example: ...
+    def item(self, index: int) -> Item: ...
 
 
 class Stream(ABC):
-    """Images that come as they come, from data larger than a disk."""
+    """Items in the order in which they arrive, from data larger than a disk."""
 
-    classes: tuple[str, ...]
-    channels: int
-    length: int | None  # examples in an epoch, if anybody knows
+    length: int | None  # items in an epoch, if known
 
     @abstractmethod
-    def examples(self, *, seed: int, epoch: int, part: int, parts: int) -> Iterator[Example]:
-        """One of `parts` disjoint parts of an epoch; what comes when depends on the arguments alone.
+    def items(self, *, seed: int, epoch: int, part: int, parts: int) -> Iterator[Item]:
+        """One of `parts` disjoint parts of an epoch; the order depends on the arguments alone.
 
-        So a run that goes on where it stopped passes over what it had, without reading the images.
+        A resumed run skips the items that it had already, without reading them.
         """
+
+
+class Subset(Split):
+    """Some items of a split, by index."""
+
+    def __init__(self, split: Split, indices: Int64[Tensor, "n"]) -> None:
+        self.split, self.indices = split, indices
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def item(self, index: int) -> Item:
+        return self.split.item(int(self.indices[index]))
+
+
+def first(split: Split, limit: int) -> Subset:
+    """The first items of a fixed shuffle, because many sources are sorted, for example by class."""
+    return Subset(split, fixed_shuffle(len(split))[:limit])
+
+
+def fixed_shuffle(size: int) -> Int64[Tensor, "n"]:
+    return torch.randperm(size, generator=torch.Generator().manual_seed(0))
+
+
+def length_of(split: Split | Stream) -> int | None:
+    return split.length if isinstance(split, Stream) else len(split)

@@ -1,9 +1,9 @@
-"""Data that comes as it comes.
+"""Loading streams.
 
-Every worker of every process reads a part of its own, again from the start when it is at an end before the epoch is.
-A resumed run reads its parts from the start of the epoch and passes over what it had, without decoding it: with the
-same number of processes and workers it goes on with the same images. With another number the parts are others: some
-images come twice in that epoch, some not at all.
+Every worker of every process reads a part of its own, again from the start if it ends before the epoch does. A resumed
+run reads its parts from the start of the epoch and skips what it had, without decoding it: with the same number of
+processes and workers it continues with the same items. With another number the parts differ: some items come twice in
+that epoch, some not at all.
 """
 
 from collections.abc import Iterator
@@ -12,96 +12,100 @@ from itertools import islice
 
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from lambdanets.data.batches import Batch, Ready, Skip, prepare
-from lambdanets.data.loader import Loader, Place, Plan, too_few
-from lambdanets.data.splits import DataError, Example, Stream
+from lambdanets.data.batches import Batch, Prepared, Skip, prepare
+from lambdanets.data.loader import Loader, LoaderOptions, Position
+from lambdanets.data.splits import DataError, Item, Stream
 
 
-class Parts(IterableDataset[Ready | Skip]):
+class Parts(IterableDataset[Prepared | Skip]):
     """The examples of one worker, in the order in which its batches take them."""
 
-    def __init__(self, stream: Stream, plan: Plan, place: Place, batches: int | None) -> None:
-        """`batches` of each process; None for all there is, once."""
-        self.stream, self.plan, self.place, self.total = stream, plan, place, batches
+    def __init__(self, stream: Stream, options: LoaderOptions, position: Position, batches: int | None) -> None:
+        """`batches` of each process; None for the whole stream, once."""
+        self.stream, self.options, self.position, self.total = stream, options, position, batches
 
-    def __iter__(self) -> Iterator[Ready | Skip]:
+    def __iter__(self) -> Iterator[Prepared | Skip]:
         info = get_worker_info()
         workers = info.num_workers if info else 1
-        # Batches are taken from the workers in turn, so the one who would come next has to be the first.
-        worker = ((info.id if info else 0) + self.place.batch) % workers
-        part, parts = self.plan.share.rank * workers + worker, self.plan.share.world * workers
-        examples = self.examples(part, parts)
+        # Batches are taken from the workers in turn, so the one whose turn is next has to be the first.
+        worker = ((info.id if info else 0) + self.position.batch) % workers
+        part, parts = self.options.share.rank * workers + worker, self.options.share.world * workers
+        items = self.items(part, parts)
         first = 0
         if self.total is not None:
-            had = len(range(worker, self.place.batch, workers))
+            had = len(range(worker, self.position.batch, workers))
             wanted = len(range(worker, self.total, workers))
-            first, last = (n * self.plan.own_batch_size for n in (had, wanted))
-            examples = islice(examples, first, last)
-        for number, example in enumerate(examples, first):
-            seed = (self.plan.seed, self.place.epoch, part, number)
-            yield prepare(example, self.plan.transform, *seed)
+            first, last = (n * self.options.own_batch_size for n in (had, wanted))
+            items = islice(items, first, last)
+        for number, item in enumerate(items, first):
+            seed = (self.options.seed, self.position.epoch, part, number)
+            yield prepare(item, self.options.to_example, *seed)
 
-    def examples(self, part: int, parts: int) -> Iterator[Example]:
+    def items(self, part: int, parts: int) -> Iterator[Item]:
         """Of a part, in training again and again."""
-        again = 0
+        passes = 0
         while True:
             empty = True
             # Passes through the stream are told apart as epochs are; no run has as many of those.
-            epoch = self.place.epoch + again * 2**20
-            for example in self.stream.examples(seed=self.plan.seed, epoch=epoch, part=part, parts=parts):
+            epoch = self.position.epoch + passes * 2**20
+            for item in self.stream.items(seed=self.options.seed, epoch=epoch, part=part, parts=parts):
                 empty = False
-                yield example
+                yield item
             if self.total is None:
                 return
             if empty:
                 raise DataError(f"part {part + 1} of {parts} of the stream is empty: use fewer data.workers")
-            again += 1
+            passes += 1
+
+
+def count_batches(stream: Stream, options: LoaderOptions) -> int:
+    """In an epoch of training; DataError if that is unknown or none."""
+    if stream.length is None:
+        raise DataError("the stream's length is unknown: set data.samples=NUMBER")
+    if stream.length < options.batch_size:
+        raise DataError(options.too_few(stream.length))
+    return stream.length // options.batch_size
 
 
 class StreamLoader(Loader):
     """Training batches of a stream."""
 
-    def __init__(self, stream: Stream, plan: Plan) -> None:
-        self.stream, self.plan = stream, plan
-        if stream.length is None:
-            raise DataError("nobody knows how many images this stream has: say data.samples=NUMBER")
-        self.size = stream.length
-        if not len(self):
-            raise DataError(too_few(self.size, plan.batch_size))
+    def __init__(self, stream: Stream, options: LoaderOptions) -> None:
+        self.stream, self.options, self.count = stream, options, count_batches(stream, options)
 
     def __len__(self) -> int:
-        return self.size // self.plan.batch_size
+        return self.count
 
     def batches(self) -> Iterator[Batch]:
-        return load(self.stream, self.plan, self.plan.place(), len(self))
+        return load(self.stream, self.options, self.options.position(), len(self))
 
 
 class StreamEvaluationLoader(Loader):
     """All of a stream, once."""
 
-    def __init__(self, stream: Stream, plan: Plan) -> None:
-        self.stream, self.plan = stream, plan
+    def __init__(self, stream: Stream, options: LoaderOptions) -> None:
+        self.stream, self.options = stream, options
 
     def batches(self) -> Iterator[Batch]:
-        return load(self.stream, self.plan, Place(), None)
+        return load(self.stream, self.options, Position(), None)
 
 
 class StreamSampleLoader(Loader):
-    """The first images of a training stream.
+    """The first items of a training stream.
 
-    One worker at most reads them, so that they do not depend on how many there are. The last batch may be smaller;
+    At most one worker reads them, so that they do not depend on the number of workers. The last batch may be smaller;
     a stream that ends early ends them.
     """
 
-    def __init__(self, stream: Stream, plan: Plan, images: int) -> None:
-        self.stream, self.plan = stream, replace(plan, workers=min(1, plan.workers))
-        self.count = -(-min(images, stream.length or images) // plan.batch_size)
+    def __init__(self, stream: Stream, options: LoaderOptions, items: int) -> None:
+        self.stream, self.options = stream, replace(options, workers=min(1, options.workers))
+        self.count = -(-min(items, stream.length or items) // options.batch_size)
 
     def batches(self) -> Iterator[Batch]:
-        return islice(load(self.stream, self.plan, Place(), None), self.count)
+        return islice(load(self.stream, self.options, Position(), None), self.count)
 
 
-def load(stream: Stream, plan: Plan, place: Place, batches: int | None) -> Iterator[Batch]:
-    """Workers read their place when they start, so each epoch has its own."""
-    parts = Parts(stream, replace(plan, place=Place), place, batches)  # the question itself cannot go to a worker
-    return iter(DataLoader(parts, batch_size=plan.own_batch_size, **plan.loader_options(stream.channels)))
+def load(stream: Stream, options: LoaderOptions, position: Position, batches: int | None) -> Iterator[Batch]:
+    """Workers get the position when they start, so each epoch has its own."""
+    parts = Parts(stream, replace(options, position=Position), position, batches)  # a method cannot go to a worker
+    return iter(DataLoader(parts, batch_size=options.own_batch_size, **options.for_torch()))

@@ -1,4 +1,7 @@
-"""Runs, on Lightning, whose torchmetrics imports torchvision: that has to come first, or it may fail."""
+"""Training a network for any task, on Lightning.
+
+Lightning's torchmetrics imports torchvision, which has to be imported our way first, or it may fail.
+"""
 
 from lambdanets.optional import import_torchvision
 

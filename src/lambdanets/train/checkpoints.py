@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from lightning.pytorch.plugins.io import CheckpointIO
 
 from lambdanets.files import atomic_path, open_regular, read_text, reason, sha256, write_atomically
 
@@ -41,7 +42,7 @@ def save(state: dict[str, Any], path: Path) -> None:
             with temporary.open("wb") as file:
                 torch.save(state, file)
             line = f"{sha256(temporary)}  {path.name}\n"
-            # A file that has the name already is the one to go on from until this one takes it.
+            # A file of this name is the one to resume from until this one replaces it.
             write_atomically(hash_path(path), f"{line}{before}".encode())
         if before:
             write_atomically(hash_path(path), line.encode())
@@ -86,14 +87,14 @@ def all_in(folder: Path) -> list[Path]:
 
 
 def newest_intact(folder: Path) -> tuple[Path, dict[str, Any], list[str]]:
-    """The checkpoint to go on from, what it holds, and what is wrong with newer ones."""
+    """The checkpoint to resume from, what it holds, and what is wrong with newer ones."""
     complaints: list[str] = []
     for path in all_in(folder):
         try:
             return path, load(path), complaints
         except DamagedCheckpointError as error:
             complaints.append(str(error))
-    raise DamagedCheckpointError("; ".join([f"{folder} has no checkpoint to go on from", *complaints]))
+    raise DamagedCheckpointError("; ".join([f"{folder} has no checkpoint to resume from", *complaints]))
 
 
 def remove(path: Path) -> None:
@@ -113,3 +114,16 @@ def remove_old(folder: Path, newest: Path) -> None:
     for file in sorted(folder.iterdir()):  # a checkpoint before its hash
         if OURS.match(file.name) and file not in staying and file.is_file():
             file.unlink(missing_ok=True)
+
+
+class HashedCheckpointIO(CheckpointIO):
+    """Lightning's reading and writing of checkpoints, with hashes."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        save(checkpoint, Path(path))
+
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
+        return load(Path(path))
+
+    def remove_checkpoint(self, path: Any) -> None:
+        remove(Path(path))

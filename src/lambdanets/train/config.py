@@ -1,17 +1,16 @@
-"""Everything that determines a run, in sections: `model.`, `data.`, `optim.`, `trainer.`"""
+"""Everything that determines a run, in sections: `model.`, `data.`, `optim.`, `trainer.` Tasks add to them."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from lambdanets.data import DataConfig
-from lambdanets.fields import brief, hints_of, nearest, read
+from lambdanets.fields import nearest
 from lambdanets.models import list_models
-from lambdanets.models.registry import MODELS
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be: the message names the key."""
+    """An invalid configuration; the message names the key."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,29 +32,54 @@ class OptimConfig:
     """How weights move."""
 
     optimizer: Literal["sgd", "adamw"] = "sgd"
-    lr: float = 0.1  # at the top, for `lr_batch` images in a step: other batches scale it
+    lr: float = 0.1  # the largest, for `lr_batch` items in a step: other batch sizes scale it
     lr_batch: int | None = 256  # None: `lr` as it is
     momentum: float = 0.9
     nesterov: bool = False
     weight_decay: float = 1e-4  # not on norms, biases and relative tables
-    warmup_epochs: float = 5.0  # linear from 0, for a quarter of the run at most, then a cosine to 0
-    label_smoothing: float = 0.1
+    schedule: Literal["cosine", "linear", "step", "constant"] = "cosine"  # after the warm-up, see `schedule.py`
+    milestones: tuple[float, ...] = ()  # of schedule=step: epochs after which the learning rate is multiplied by gamma
+    gamma: float = 0.1
+    warmup_epochs: float = 5.0  # linear from 0, for at most a quarter of the run
+    warmup_steps: int | None = None  # instead of warmup_epochs
     ema_decay: float = 0.9999  # of the moving average of the weights, see `lambdanets.train.averages`; 0 for none
     bn_decay: float = 0.9999  # of the moving statistics of batch norms
 
     def __post_init__(self) -> None:
         if self.optimizer not in ("sgd", "adamw"):
             raise ConfigError(f"optim.optimizer must be sgd or adamw, got {self.optimizer}")
-        for name in ("momentum", "label_smoothing", "ema_decay", "bn_decay"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(f"optim.{name} must be at least 0 and below 1, got {getattr(self, name)}")
-        for name in ("lr", "weight_decay", "warmup_epochs"):
+        if self.schedule not in ("cosine", "linear", "step", "constant"):
+            raise ConfigError(f"optim.schedule must be cosine, linear, step or constant, got {self.schedule}")
+        if self.schedule == "step" and not self.milestones:
+            raise ConfigError("optim.schedule=step needs optim.milestones, such as [30, 60]")
+        if self.milestones != tuple(sorted(self.milestones)) or any(one <= 0 for one in self.milestones):
+            raise ConfigError(f"optim.milestones must be epochs in ascending order, got {self.milestones}")
+        if self.warmup_steps is not None and self.warmup_steps < 0:
+            raise ConfigError(f"optim.warmup_steps must not be negative, got {self.warmup_steps}")
+        self.below_one("momentum", "ema_decay", "bn_decay")
+        for name in ("lr", "gamma", "weight_decay", "warmup_epochs"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ConfigError(f"optim.{name} must be a number that is not negative, got {getattr(self, name)}")
         if self.lr_batch is not None and self.lr_batch < 1:
             raise ConfigError(f"optim.lr_batch must be at least 1, got {self.lr_batch}")
         if self.nesterov and not self.momentum:
             raise ConfigError("optim.nesterov needs optim.momentum")
+
+    def below_one(self, *names: str) -> None:
+        for name in names:
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"optim.{name} must be at least 0 and below 1, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmoothedOptimConfig(OptimConfig):
+    """For tasks whose loss is a cross-entropy over classes."""
+
+    label_smoothing: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.below_one("label_smoothing")
 
 
 # Lightning's, with its short names.
@@ -114,11 +138,12 @@ class TrainerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
+    task: str = "classification"  # one of `lambdanets.tasks.TASKS`, which decides the classes of the sections
     seed: int = 0
     checkpoint_seconds: float = 300.0  # between checkpoints within an epoch; 0: after every step
     model: ModelConfig = field(default_factory=ModelConfig)
-    data: DataConfig = field(default_factory=DataConfig)
-    optim: OptimConfig = field(default_factory=OptimConfig)
+    data: Any = field(default_factory=DataConfig)  # these two are classes of the task, which extend those here
+    optim: Any = field(default_factory=OptimConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
 
     def __post_init__(self) -> None:
@@ -128,96 +153,5 @@ class RunConfig:
             raise ConfigError(f"checkpoint_seconds must be at least 0, got {self.checkpoint_seconds}")
 
 
-SECTIONS = {"model": ModelConfig, "data": DataConfig, "optim": OptimConfig, "trainer": TrainerConfig}
-Tree = Mapping[str, Any]
-
-
-def from_tree(tree: Tree) -> RunConfig:
-    """A configuration from what YAML says; what is not said has its default.
-
-    >>> from_tree({"optim": {"lr": "1e-2"}, "model": {"name": "lambda_resnet26", "k": 8}}).model.changes
-    {'k': 8}
-    """
-    values: dict[str, Any] = {}
-    for name, value in tree.items():
-        if name in SECTIONS:
-            if not isinstance(value, Mapping):
-                raise ConfigError(f"{name} is a section of keys, got {brief(value)}")
-            values[name] = section(name, value)
-        else:
-            values[name] = one_value(name, value, hints_of(RunConfig), "")
-    config: RunConfig = build(RunConfig, values)
-    return config
-
-
-# Two runs that differ in these alone are the same.
-WHEREABOUTS = ("checkpoint_seconds", "data.root", "data.workers", "data.download")
-
-
-def changed_keys(old: RunConfig, new: RunConfig) -> list[str]:
-    """The keys in which two configurations differ.
-
-    >>> changed_keys(RunConfig(), RunConfig(seed=1, optim=OptimConfig(lr=1.0)))
-    ['seed', 'optim.lr']
-    """
-    found = []
-    before, after = to_tree(old), to_tree(new)
-    for name, value in after.items():
-        if name in SECTIONS:
-            found += [f"{name}.{key}" for key in {**before[name], **value} if before[name].get(key) != value.get(key)]
-        elif before[name] != value:
-            found.append(name)
-    return found
-
-
-def section(name: str, tree: Tree) -> Any:
-    its_class = SECTIONS[name]
-    hints = hints_of(its_class)
-    if its_class is not ModelConfig:
-        return build(its_class, {key: one_value(key, value, hints, f"{name}.") for key, value in tree.items()})
-    hints.pop("changes")
-    row = MODELS.get(str(tree.get("name")), MODELS[ModelConfig.name])
-    network = hints_of(type(row))
-    values = {key: one_value(key, value, hints | network, f"{name}.") for key, value in tree.items()}
-    own = {key: value for key, value in values.items() if key in hints}
-    return build(its_class, own | {"changes": {key: value for key, value in values.items() if key in network}})
-
-
-def build(its_class: Any, values: dict[str, Any]) -> Any:
-    try:
-        return its_class(**values)
-    except ConfigError:
-        raise
-    except ValueError as error:  # of sections that other rooms have
-        raise ConfigError(str(error)) from error
-
-
-def one_value(key: str, value: Any, hints: Mapping[str, Any], prefix: str) -> Any:
-    if key not in hints:
-        raise ConfigError(f"there is no key {prefix}{key}{nearest(str(key), hints, prefix) or elsewhere(key)}")
-    try:
-        return read(value, hints[key])
-    except TypeError as error:
-        raise ConfigError(f"{prefix}{key} {error}") from error
-
-
-def elsewhere(key: str) -> str:
-    """
-    >>> elsewhere("batch_size")
-    '; did you mean data.batch_size?'
-    """
-    sections = [name for name, its_class in SECTIONS.items() if key in hints_of(its_class)]
-    return f"; did you mean {sections[0]}.{key}?" if sections else ""
-
-
-def to_tree(config: RunConfig) -> dict[str, Any]:
-    """All of a configuration as YAML can say it; `from_tree` makes the same of it."""
-    tree = asdict(config)
-    tree["model"] |= tree["model"].pop("changes")
-    return {key: plain(value) for key, value in tree.items()}
-
-
-def plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: plain(one) for key, one in value.items()}
-    return list(value) if isinstance(value, tuple) else value
+# The sections of every task; a task's own take their place.
+SECTIONS: dict[str, type] = {"model": ModelConfig, "data": DataConfig, "optim": OptimConfig, "trainer": TrainerConfig}

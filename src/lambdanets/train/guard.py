@@ -1,4 +1,4 @@
-"""A step that would spoil the weights is not taken."""
+"""Skip steps whose loss or gradients are NaN or Inf."""
 
 import json
 from collections.abc import Sequence
@@ -8,22 +8,24 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
-from lambdanets.train.classifier import Classifier
+from lambdanets.train.learner import Learner
 from lambdanets.train.strategies import local
 
 IN_A_ROW = 3
 
 
 class NonFiniteLossError(RuntimeError):
-    """The run cannot go on: several steps in a row would have spoiled the weights."""
+    """Several steps in a row had a loss or gradients that are NaN or Inf, so the run cannot continue."""
 
 
 class Guard(Callback):
-    """Calls a step off when loss or gradients are not finite.
+    """Skips a step when its loss or gradients are NaN or Inf.
 
-    Weights, optimiser and the average stay as they are, the statistics of batch norms go back to what they were before
-    the batch, and the names of its images are added to `file`. The third in a row ends the run.
+    Weights, optimiser and average stay as they are, the statistics of batch norms go back to what they were before the
+    batch, and the names of its items are added to `file`. The third such step in a row ends the run.
     """
+
+    state_key = "Guard"
 
     def __init__(self, file: Path) -> None:
         self.file, self.in_a_row = file, 0
@@ -34,14 +36,14 @@ class Guard(Callback):
         self.finder: Finder | None = None
 
     def state_dict(self) -> dict[str, int]:
-        """What is in a row stays so when the run is interrupted there."""
+        """The count survives an interruption."""
         return {"in_a_row": self.in_a_row}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
         self.in_a_row = state_dict["in_a_row"]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        assert isinstance(pl_module, Classifier)
+        assert isinstance(pl_module, Learner)
         by_dtype: dict[torch.dtype, list[Tensor]] = {}
         for parameter in pl_module.model.parameters():
             by_dtype.setdefault(parameter.dtype, []).append(parameter)
@@ -50,12 +52,12 @@ class Guard(Callback):
         self.before = [buffer.clone() for buffer in self.buffers]
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: object, batch_idx: int) -> None:
-        assert isinstance(pl_module, Classifier)
+        assert isinstance(pl_module, Learner)
         if not pl_module.losses:  # the first batch of a step
             copy_into(self.before, self.buffers)
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: object) -> None:
-        assert isinstance(pl_module, Classifier)
+        assert isinstance(pl_module, Learner)
         assert self.finder is not None
         self.finder.look(pl_module.losses)
         # Half precision has a scaler, which skips steps of its own and looks for a better scale.
@@ -73,19 +75,24 @@ class Guard(Callback):
         if self.in_a_row == IN_A_ROW:
             raise NonFiniteLossError(
                 f"the loss was not finite in {IN_A_ROW} steps in a row, up to step {trainer.global_step + 1}; "
-                f"{self.file} names the images; what was saved before them is good"
+                f"{self.file} names the {pl_module.task.items}; the checkpoints before them are intact"
             )
 
-    def write(self, trainer: Trainer, module: Classifier) -> None:
-        """One line; each process has its own images."""
+    def write(self, trainer: Trainer, module: Learner) -> None:
+        """One line for each process, which has items of its own."""
         losses = [float(loss) for loss in module.losses]
-        line = {"step": trainer.global_step, "rank": trainer.global_rank, "losses": losses, "images": module.names}
+        line = {
+            "step": trainer.global_step,
+            "rank": trainer.global_rank,
+            "losses": losses,
+            module.task.items: module.names,
+        }
         with self.file.open("a") as file:
             file.write(f"{json.dumps(line)}\n")
 
 
 class Finder:
-    """Looks for numbers that are not finite.
+    """Looks for NaN and Inf.
 
     On CPUs as torch's scaler does, by multiplying with one, which changes nothing and takes a third of the time of
     norms; elsewhere that is not for all dtypes.

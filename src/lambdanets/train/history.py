@@ -1,10 +1,10 @@
-"""What a run says about itself while it goes on: a row for each epoch, and curves for TensorBoard."""
+"""What a run records while it trains: a row of metrics.csv for each epoch, and curves for TensorBoard."""
 
 import csv
 import io
 import math
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,43 +12,79 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lambdanets.data import Batch, Loader
 from lambdanets.files import write_atomically
-from lambdanets.train.classifier import Classifier
-from lambdanets.train.strategies import mean_of_processes
+from lambdanets.train.learner import Learner
+from lambdanets.train.strategies import sum_over_processes
+from lambdanets.train.task import Loss
 
-Row = dict[str, float | int]
+MetricsRow = dict[str, float | int]
 
 
 @dataclass
 class Sums:
-    """Of an epoch so far."""
+    """Of an epoch so far, in this process."""
 
-    images: int = 0
-    batches: int = 0  # with a finite loss
+    units: int = 0
     loss: float = 0.0
-    training: float = 0.0  # seconds, with the waiting
+    weight: float = 0.0  # of batches whose loss is finite
+    parts: dict[str, float] = field(default_factory=dict)
+    training: float = 0.0  # seconds, including the waiting
     waiting: float = 0.0
+
+    def add(self, loss: Loss) -> None:
+        total = float(loss.total)
+        if not math.isfinite(total):  # the guard reports these
+            return
+        self.loss += total
+        self.weight += float(loss.weight)
+        for name, part in loss.parts.items():
+            self.parts[name] = self.parts.get(name, 0.0) + float(part)
+
+    def of_all_processes(self) -> "Sums":
+        names = sorted(self.parts)
+        numbers = [float(self.units), self.loss, self.weight, *(self.parts[name] for name in names)]
+        units, loss, weight, *parts = sum_over_processes(numbers)
+        summed = dict(zip(names, parts, strict=True))
+        return replace(self, units=int(units), loss=loss, weight=weight, parts=summed)
+
+    def losses(self) -> MetricsRow:
+        """Means over what was counted."""
+        sums = {"train_loss": self.loss} | {f"train_{name}": part for name, part in self.parts.items()}
+        return {name: total / self.weight if self.weight else 0.0 for name, total in sums.items()}
+
+
+def sums_from(state: dict[str, Any]) -> Sums:
+    """Also from checkpoints of versions that counted images and averaged over batches."""
+    if "batches" in state:
+        state = dict(state)
+        images, batches = state.pop("images"), state.pop("batches")
+        state |= {"units": images, "weight": float(images), "loss": state["loss"] * images / max(1, batches)}
+    return Sums(**state)
 
 
 class History(Callback):
     """`metrics.csv`, a row for each epoch. Checkpoints have it too, so that a resumed run continues its own."""
 
-    def __init__(self, file: Path, every: int) -> None:
+    state_key = "History"
+
+    def __init__(self, file: Path, every: int, unit: str) -> None:
         """`every`: steps between points of TensorBoard's curves."""
-        self.file, self.every = file, every
-        self.rows: list[Row] = []
+        self.file, self.every, self.rate = file, every, f"{unit}_per_second"
+        self.rows: list[MetricsRow] = []
         self.sums = Sums()
         self.clock = 0.0
         self.waited = 0.0
         self.is_validated = False
 
     def state_dict(self) -> dict[str, Any]:
-        return {"rows": self.rows, "sums": asdict(self.sums) | {"loss": mean_of_processes(self.sums.loss)}}
+        return {"rows": self.rows, "sums": asdict(self.sums.of_all_processes())}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.rows, self.sums = state_dict["rows"], Sums(**state_dict["sums"])
+        self.rows, self.sums = state_dict["rows"], sums_from(state_dict["sums"])
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.clock, self.waited = time.monotonic(), 0.0
+        if not trainer.is_global_zero:  # the sums of a checkpoint are of all processes
+            self.sums = Sums(training=self.sums.training, waiting=self.sums.waiting)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.sums = Sums()
@@ -61,30 +97,30 @@ class History(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Batch, batch_idx: int
     ) -> None:
-        loss = float(outputs["loss"]) * trainer.accumulate_grad_batches  # by which Lightning has divided it
+        assert isinstance(pl_module, Learner)
+        assert pl_module.last_loss is not None
         now, waited = time.monotonic(), waited_by(trainer.train_dataloader)
-        self.sums.images += len(batch.labels) * trainer.world_size
-        if math.isfinite(loss):  # the guard tells of others
-            self.sums.batches += 1
-            self.sums.loss += loss
+        self.sums.units += batch.units
+        self.sums.add(pl_module.last_loss)
         self.sums.training += now - self.clock
         self.sums.waiting += waited - self.waited
         self.clock, self.waited = now, waited
         if trainer.global_step % self.every == 0:
+            loss = float(pl_module.last_loss.total) / max(pl_module.last_loss.weight, 1e-9)
             log(trainer, {"train_loss": loss, "lr": learning_rate(trainer)})
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not self.is_validated:
             validate_if_due(trainer)
-        assert isinstance(pl_module, Classifier)
-        sums = self.sums
+        assert isinstance(pl_module, Learner)
+        sums = self.sums.of_all_processes()
         row = {
             "epoch": trainer.current_epoch + 1,
             "step": trainer.global_step,
             "lr": learning_rate(trainer),
-            "train_loss": mean_of_processes(sums.loss / max(1, sums.batches)),
+            **sums.losses(),
             **(pl_module.figures if self.is_validated else {}),
-            "images_per_second": round(sums.images / max(sums.training, 1e-9), 2),
+            self.rate: round(sums.units / max(sums.training, 1e-9), 2),
             "waiting_share": round(sums.waiting / max(sums.training, 1e-9), 4),
             "seconds": round(sums.training, 2),
         }
@@ -93,11 +129,23 @@ class History(Callback):
             write_rows(self.file, self.rows)
         log(trainer, {name: value for name, value in row.items() if name not in ("epoch", "step", "train_loss", "lr")})
 
+    def totals(self) -> dict[str, Any]:
+        """Of all epochs, as run.json has them."""
+        seconds = sum(row["seconds"] for row in self.rows)
+        units = sum(row["seconds"] * row[self.rate] for row in self.rows)
+        waiting = sum(row["seconds"] * row["waiting_share"] for row in self.rows)
+        return {
+            "epochs": len(self.rows),
+            "seconds": round(seconds, 1),
+            "units_per_second": round(units / max(seconds, 1e-9), 1),
+            "waiting_share": round(waiting / max(seconds, 1e-9), 4),
+        }
+
 
 def validate_if_due(trainer: Trainer) -> None:
-    """A run that was stopped while it validated goes on at the end of that epoch; Lightning leaves the rest out.
+    """A run stopped during validation resumes at the end of that epoch, where Lightning would not validate.
 
-    It does so too where `max_steps` ends an epoch early.
+    Nor would it where `max_steps` ends an epoch early.
     """
     loop = trainer.fit_loop.epoch_loop
     if loop._should_check_val_epoch():
@@ -106,7 +154,7 @@ def validate_if_due(trainer: Trainer) -> None:
         trainer.training = True
 
 
-def write_rows(file: Path, rows: list[Row]) -> None:
+def write_rows(file: Path, rows: list[MetricsRow]) -> None:
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list({name: None for row in rows for name in row}))
     writer.writeheader()
@@ -114,7 +162,7 @@ def write_rows(file: Path, rows: list[Row]) -> None:
     write_atomically(file, text.getvalue().encode())
 
 
-def log(trainer: Trainer, values: Row) -> None:
+def log(trainer: Trainer, values: MetricsRow) -> None:
     if trainer.logger is not None:
         trainer.logger.log_metrics(values, trainer.global_step)
 

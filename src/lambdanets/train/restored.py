@@ -1,4 +1,4 @@
-"""Whether a run got as far as its first step with what a checkpoint holds."""
+"""Tell damaged checkpoints from errors of the run."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

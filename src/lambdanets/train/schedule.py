@@ -1,4 +1,4 @@
-"""Which weights decay, and how fast they move when."""
+"""The optimiser, which weights decay, and the learning rate over a run."""
 
 import math
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from lambdanets.train.config import OptimConfig, TrainerConfig
 
 
 def make_optimizer(model: nn.Module, config: OptimConfig, batch_size: int) -> torch.optim.Optimizer:
-    """`batch_size`: images in a step, with all devices and all accumulated batches."""
+    """`batch_size`: items in a step, of all devices and accumulated batches."""
     lr = config.lr * (1 if config.lr_batch is None else batch_size / config.lr_batch)
     groups = parameter_groups(model, config.weight_decay)
     if config.optimizer == "adamw":
@@ -33,15 +33,19 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
     return [{"params": decaying, "weight_decay": weight_decay}, {"params": staying, "weight_decay": 0.0}]
 
 
-def share_of_lr(step: int, steps: int, warmup: int) -> float:
-    """A line from 0 to 1 over the first `warmup` steps, then a cosine to 0 at the end.
+def lr_factor(step: int, steps: "Steps", optim: OptimConfig) -> float:
+    """What the largest learning rate is multiplied by: linear warm-up from 0, then the schedule.
 
-    >>> [round(share_of_lr(step, 100, 10), 3) for step in (0, 4, 9, 55, 100)]
-    [0.1, 0.5, 1.0, 0.5, 0.0]
+    cosine and linear end at 0 with the run; step multiplies by `gamma` at each milestone; constant stays.
     """
-    if step < warmup:
-        return (step + 1) / warmup  # the first step has to move something
-    return (1 + math.cos(math.pi * min(1.0, (step - warmup) / max(1, steps - warmup)))) / 2
+    if step < steps.warmup:
+        return (step + 1) / steps.warmup  # not 0: the first step has to move something
+    if optim.schedule == "constant":
+        return 1.0
+    if optim.schedule == "step":
+        return optim.gamma ** sum(step >= milestone * steps.epoch for milestone in optim.milestones)
+    progress = min(1.0, (step - steps.warmup) / max(1, steps.run - steps.warmup))
+    return 1 - progress if optim.schedule == "linear" else (1 + math.cos(math.pi * progress)) / 2
 
 
 # Of the steps of a run, at most. A recipe's warm-up is meant for its own number of epochs; a short trial of the recipe
@@ -56,7 +60,7 @@ class Steps(NamedTuple):
     epoch: int
     run: int
     warmup: int
-    images: int  # in a step, of all devices and accumulated batches together
+    items: int  # in a step, of all devices and accumulated batches together
 
 
 def planned_steps(batches: int, batch_size: int, trainer: TrainerConfig, optim: OptimConfig) -> Steps:
@@ -70,5 +74,6 @@ def planned_steps(batches: int, batch_size: int, trainer: TrainerConfig, optim: 
     run = epoch * trainer.max_epochs
     if trainer.max_steps != -1:
         run = min(run, trainer.max_steps)
-    warmup = min(round(optim.warmup_epochs * epoch), int(MOST_WARMUP * run))
+    wanted = round(optim.warmup_epochs * epoch) if optim.warmup_steps is None else optim.warmup_steps
+    warmup = min(wanted, int(MOST_WARMUP * run))
     return Steps(epoch, run, warmup, batch_size * trainer.accumulate_grad_batches)

@@ -1,4 +1,4 @@
-"""Images that cannot be read are left out, one by one named; too many of them end the run."""
+"""Unreadable items are skipped and listed in a file; too many of them end the run."""
 
 import csv
 from pathlib import Path
@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from lambdanets.data import Batch, DataError, Skip
+from lambdanets.data import Batch, DataError, Skip, Splits
 from lambdanets.files import open_regular
 
-MOST = 0.01  # of the images of an epoch, those of its validation too, in all processes together
-FEW = 3  # are tolerated where 1 % is less, as long as every class keeps an image
-ENOUGH = 100  # to judge a stream by, whose length nobody knows
+MOST = 0.01  # of the items of an epoch, with its validation, in all processes together
+FEW = 3  # are tolerated where 1 % is less, as long as every class keeps an item
+ENOUGH = 100  # to judge a stream of unknown length by
 
 
 class Counts(NamedTuple):
-    """Of images, in all processes."""
+    """Of items, in all processes."""
 
     seen: int
     skipped: int
@@ -25,14 +25,16 @@ class Counts(NamedTuple):
 class Skips(Callback):
     """`skipped.csv` gets a line for each."""
 
-    def __init__(self, file: Path, images: int | None, smallest_class: int | None) -> None:
-        """`images` to train and to validate with, and those of training in the smallest class; None if unknown."""
-        self.file, self.images = file, images
-        self.few = 0 if smallest_class is None else min(FEW, smallest_class - 1)
+    state_key = "Skips"
+
+    def __init__(self, file: Path, splits: Splits, items: str) -> None:
+        """`items`: what they are called in messages."""
+        self.file, self.total, self.items = file, splits.items, items
+        self.few = 0 if splits.smallest_class is None else min(FEW, splits.smallest_class - 1)
         self.trained = self.validated = Counts(0, 0)
 
     def state_dict(self) -> dict[str, int]:
-        """An epoch that is interrupted is one epoch; a validation that is interrupted begins again."""
+        """An interrupted epoch is one epoch; an interrupted validation starts again."""
         return self.trained._asdict()
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
@@ -46,26 +48,28 @@ class Skips(Callback):
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Batch, batch_idx: int) -> None:
         self.trained = self.note(batch, self.trained, self.validated, trainer)
-        if not len(batch.labels):
-            raise DataError(f"no image of a batch can be read; {self.file} has their names")
+        if not batch.names:
+            raise DataError(f"none of the {self.items} of a batch can be read; {self.file} names them")
 
     def on_validation_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Batch, *rest: Any) -> None:
         self.validated = self.note(batch, self.validated, self.trained, trainer)
 
     def note(self, batch: Batch, before: Counts, others: Counts, trainer: Trainer) -> Counts:
-        """What has been counted with this batch, unless that is too much."""
+        """The counts with this batch; DataError if too many were skipped."""
         if batch.skipped:
             self.write(batch.skipped)
-        now = Counts(len(batch.labels) + len(batch.skipped), len(batch.skipped))
+        now = Counts(len(batch.names) + len(batch.skipped), len(batch.skipped))
         if trainer.world_size > 1:  # all have as many batches, and end together
             counts = torch.tensor(now, device=trainer.strategy.root_device)
             now = Counts(*trainer.strategy.reduce(counts, reduce_op="sum").tolist())
         seen, skipped = (sum(each) for each in zip(now, before, others, strict=True))
-        of = max(ENOUGH, seen) if self.images is None else self.images
+        of = max(ENOUGH, seen) if self.total is None else self.total
         if now.skipped and skipped > max(self.few, MOST * of):
             most = f"{MOST:.0%}" if self.few <= MOST * of else f"the {self.few} tolerated in a small data set"
             last = f"; the last is {batch.skipped[-1].name}: {batch.skipped[-1].reason}" if batch.skipped else ""
-            raise DataError(f"{skipped} of {of} images cannot be read, more than {most}; {self.file} names each{last}")
+            raise DataError(
+                f"{skipped} of {of} {self.items} cannot be read, more than {most}; {self.file} names each{last}"
+            )
         return Counts(now.seen + before.seen, now.skipped + before.skipped)
 
     def write(self, skips: list[Skip]) -> None:
@@ -75,6 +79,6 @@ class Skips(Callback):
 
 
 def count_names(file: Path) -> int:
-    """How many images `skipped.csv` names; several epochs may have left out the same."""
+    """How many items `skipped.csv` names; several epochs may have skipped the same."""
     with open_regular(file) as lines:
         return len({line.partition(b",")[0] for line in lines})

@@ -4,7 +4,7 @@ What is saved never depends on that: checkpoints hold whole tensors, and any num
 """
 
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -87,7 +87,7 @@ class Sharded(ModelParallelStrategy):
 
 def shard(network: nn.Module, mesh: Any) -> None:
     """Block by block, so that one block at a time is whole; all at once if blocks share a table."""
-    if isinstance(network, FSDPModule):  # Lightning may ask again
+    if isinstance(network, FSDPModule):  # Lightning may call this twice
         return
     network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]  # no other can be sharded
     blocks = [module for module in network.modules() if isinstance(module, Bottleneck | Block)]
@@ -156,22 +156,23 @@ def end(process: "subprocess.Popen[bytes]") -> int | None:
         return None
 
 
-def several() -> bool:
-    """Are there processes to talk to?"""
+def is_distributed() -> bool:
+    """Whether there are other processes to exchange tensors with."""
     return distributed.is_available() and distributed.is_initialized()
 
 
-def mean_of_processes(number: float) -> float:
-    if not several():
-        return number
-    everybodys = [0.0] * distributed.get_world_size()
-    distributed.all_gather_object(everybodys, number)
-    return sum(everybodys) / len(everybodys)
+def sum_over_processes(numbers: Sequence[float]) -> list[float]:
+    """Each of them, added in the order of ranks."""
+    if not is_distributed():
+        return list(numbers)
+    gathered: list[Sequence[float]] = [numbers] * distributed.get_world_size()
+    distributed.all_gather_object(gathered, numbers)
+    return [sum(each) for each in zip(*gathered, strict=True)]
 
 
 @torch.no_grad()
 def agree_on_buffers(network: nn.Module) -> None:
     """Those of the first process, which are saved: where norms are not synchronised, each has statistics of its own."""
-    if several():
+    if is_distributed():
         for buffer in network.buffers():
             distributed.broadcast(buffer, 0)

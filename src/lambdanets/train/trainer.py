@@ -1,10 +1,11 @@
-"""Lightning's trainer as a run needs it."""
+"""Lightning's Trainer, configured for a run, and its callbacks."""
 
 import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,14 +16,15 @@ from lightning.pytorch.profilers import AdvancedProfiler, PassThroughProfiler, S
 from lightning.pytorch.strategies import ParallelStrategy
 from rich.console import Console
 
-from lambdanets.data import Opened
+from lambdanets.data import Data
+from lambdanets.train.checkpointing import Checkpointing
+from lambdanets.train.checkpoints import HashedCheckpointIO
 from lambdanets.train.config import ConfigError, RunConfig
-from lambdanets.train.folder import RunFolder
 from lambdanets.train.guard import Guard
 from lambdanets.train.history import History
-from lambdanets.train.keeper import Files, Keeper, RandomStates
 from lambdanets.train.norm_statistics import NormStatistics
 from lambdanets.train.progress import ProgressBar
+from lambdanets.train.random_states import RandomStates
 from lambdanets.train.skips import Skips
 from lambdanets.train.strategies import make_strategy
 
@@ -30,7 +32,7 @@ PROFILERS = {"simple": SimpleProfiler, "advanced": AdvancedProfiler}
 
 
 class NoProfiler(PassThroughProfiler):
-    """Lightning enters a context around every hook, more than a hundred times a step: one that is there already."""
+    """One shared context: Lightning enters one around every hook, more than a hundred times a step."""
 
     nothing = nullcontext()
 
@@ -38,48 +40,49 @@ class NoProfiler(PassThroughProfiler):
         return self.nothing
 
 
-def make_trainer(config: RunConfig, run: RunFolder, callbacks: Sequence[Callback]) -> Trainer:
+def make_trainer(config: RunConfig, folder: Path, callbacks: Sequence[Callback]) -> Trainer:
     options = asdict(config.trainer) | {"strategy": make_strategy(config.trainer.strategy)}
     options["enable_progress_bar"] = False  # Lightning's; ours is a callback
     kind = config.trainer.profiler
-    options["profiler"] = NoProfiler() if kind is None else PROFILERS[kind](dirpath=run.path, filename="profile")
+    options["profiler"] = NoProfiler() if kind is None else PROFILERS[kind](dirpath=folder, filename="profile")
     on_cuda = torch.cuda.is_available() and config.trainer.accelerator in ("auto", "gpu", "cuda")
     try:
         with quiet():
             trainer = Trainer(
                 **options,
                 callbacks=list(callbacks),
-                plugins=[Files()],
-                logger=TensorBoardLogger(run.path, name=None, version="tensorboard", default_hp_metric=False),
+                plugins=[HashedCheckpointIO()],
+                logger=TensorBoardLogger(folder, name=None, version="tensorboard", default_hp_metric=False),
                 enable_checkpointing=False,
                 enable_model_summary=False,
                 num_sanity_val_steps=0,
                 use_distributed_sampler=False,
                 sync_batchnorm=on_cuda,  # the back end of CPUs cannot
-                default_root_dir=run.path,
+                default_root_dir=folder,
             )
             if isinstance(trainer.strategy, ParallelStrategy) and trainer.strategy.cluster_environment is not None:
-                # Lightning would do that, too, but as part of the run.
+                # Lightning would, too, but only once the run has begun.
                 trainer.strategy.cluster_environment.validate_settings(trainer.num_devices, trainer.num_nodes)
     except (TypeError, ValueError, RuntimeError, MisconfigurationException) as error:
         raise ConfigError(f"trainer: {' '.join(str(error).split())}") from error
     if config.data.batch_size % trainer.world_size:
         raise ConfigError(
-            f"data.batch_size={config.data.batch_size} is no multiple of the {trainer.world_size} processes"
+            f"data.batch_size={config.data.batch_size} is not a multiple of the {trainer.world_size} processes"
         )
     return trainer
 
 
-def own_callbacks(
-    config: RunConfig, run: RunFolder, history: History, data: Opened, console: Console
-) -> list[Callback]:
-    """In the order in which they must be asked: the keeper saves what those before it know."""
-    assert config.data.image_size is not None
-    guard = Guard(run.path / "nonfinite.jsonl")
-    skips = Skips(run.path / "skipped.csv", data.images, data.smallest_class)
-    keeper = Keeper(run.checkpoints, config.checkpoint_seconds)
-    statistics = NormStatistics(data, config.data.image_size)
-    callbacks = [guard, skips, history, statistics, RandomStates(), keeper]
+def own_callbacks(config: RunConfig, folder: Path, history: History, data: Data, console: Console) -> list[Callback]:
+    """In the order in which they are called: `Checkpointing` saves the states of those before it."""
+    statistics = NormStatistics(data)
+    callbacks = [
+        Guard(folder / "nonfinite.jsonl"),
+        Skips(folder / "skipped.csv", data.splits, data.items),
+        history,
+        statistics,
+        RandomStates(),
+        Checkpointing(folder / "checkpoints", config.checkpoint_seconds),
+    ]
     if config.trainer.enable_progress_bar:
         bar = ProgressBar(history, console)
         statistics.tell = bar.describe
@@ -89,7 +92,7 @@ def own_callbacks(
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Lightning greets, and warns of what is meant to be so."""
+    """Without Lightning's greetings, and warnings about what is intended."""
     loggers = {name: logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")}
     levels = {name: logger.level for name, logger in loggers.items()}
     for logger in loggers.values():

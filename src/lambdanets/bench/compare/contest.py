@@ -10,8 +10,8 @@ from lambdanets.bench.compare.entries import Entry
 from lambdanets.bench.compare.measures import measure
 from lambdanets.bench.compare.runs import configuration, folder_of, trained
 from lambdanets.bench.compare.summary import Published, rows_of
+from lambdanets.runs.description import Description
 from lambdanets.train.config import RunConfig
-from lambdanets.train.description import Description
 
 ROUNDS = 3  # of timing
 

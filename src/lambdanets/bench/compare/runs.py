@@ -6,12 +6,13 @@ from pathlib import Path
 from lambdanets.bench.compare.budget import Budget
 from lambdanets.bench.compare.entries import Entry
 from lambdanets.models.resnet import OF_LAMBDA_LAYERS
-from lambdanets.train.assemble import complete
-from lambdanets.train.config import WHEREABOUTS, ConfigError, RunConfig, changed_keys
-from lambdanets.train.description import Description
-from lambdanets.train.folder import RunFolder
+from lambdanets.runs import RunFolder, resolve, train
+from lambdanets.runs.assembly import completed
+from lambdanets.runs.description import Description
+from lambdanets.runs.parsing import changed_keys
+from lambdanets.runs.run import WHEREABOUTS
+from lambdanets.train.config import ConfigError, RunConfig
 from lambdanets.train.guard import NonFiniteLossError
-from lambdanets.train.resolve import resolve
 
 
 class OtherRunError(ValueError):
@@ -38,11 +39,9 @@ def folder_of(root: Path, entry: Entry, seed: int) -> RunFolder:
 
 def finished(run: RunFolder, config: RunConfig) -> Description | None:
     """What a run has to say, if it is at its end; one of other settings is no run of this comparison."""
-    from lambdanets.data import open_data
-
     if not run.is_run:
         return None
-    if {*changed_keys(run.config(), complete(config, open_data(config.data)))} - {*WHEREABOUTS}:
+    if {*changed_keys(run.config(), completed(config))} - {*WHEREABOUTS}:
         raise OtherRunError(f"{run.path} has a run of other settings; compare with another --out, or remove it")
     description = run.description()
     return None if description.finished is None else description
@@ -50,8 +49,6 @@ def finished(run: RunFolder, config: RunConfig) -> Description | None:
 
 def trained(run: RunFolder, config: RunConfig) -> Description:
     """From wherever it was to its end; without an accuracy if the loss went astray."""
-    from lambdanets.train.run import train
-
     done = finished(run, config)
     if done is not None:
         return done

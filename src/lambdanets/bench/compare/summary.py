@@ -7,7 +7,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from lambdanets.bench.compare.entries import Entry
-from lambdanets.train.description import Description
+from lambdanets.runs.description import Description
 
 COLUMNS = (
     "entry",
@@ -38,7 +38,7 @@ def rows_of(
     """
     rows = []
     for entry in entries:
-        accuracies = [run.accuracy for run in runs[entry.name] if run.accuracy is not None]
+        accuracies = [run.score for run in runs[entry.name] if run.score is not None]
         printed = {
             f"published_{what}": None if entry.published is None else published.get((*entry.published, what))
             for what in ("params_M", "top1")

@@ -1,0 +1,75 @@
+"""run.json: what a run says about itself, and what metrics.csv adds while it is not finished."""
+
+import csv
+import io
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import Any
+
+from lambdanets.fields import brief, fitted_fields
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """What `lambdanets runs` shows, without the data and without a network."""
+
+    task: str = "classification"
+    model: str
+    data: str
+    parameters: int
+    started: str
+    finished: str | None = None
+    epochs: int = 0
+    score: float | None = None  # what it is, the task says
+    seconds: float = 0.0  # of training
+    unit: str = "images"
+    units_per_second: float | None = None
+    waiting_share: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("parameters", "epochs", "score", "seconds", "units_per_second", "waiting_share"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < float("inf"):
+                raise ValueError(f"{name} must be finite and not negative, got {name}={brief(value)}")
+
+
+# What runs of earlier versions call their fields. Their classes are read by `legacy.py`.
+OLD_NAMES = {"accuracy": "score", "images_per_second": "units_per_second"}
+OLD_FIELDS = {"classes"}
+
+
+def description_from(found: Any) -> Description:
+    """ValueError if it is none."""
+    if not isinstance(found, dict):
+        raise ValueError(f"it holds {brief(found)}")
+    found = {OLD_NAMES.get(name, name): value for name, value in found.items() if name not in OLD_FIELDS}
+    known = {field.name: field for field in fields(Description)}
+    if missing := [name for name, field in known.items() if field.default is MISSING and name not in found]:
+        raise ValueError(f"it has no {', '.join(missing)}")
+    if unknown := [brief(name) for name in found if name not in known]:
+        raise ValueError(f"this version does not know its {', '.join(unknown[:5])}")
+    return Description(**fitted_fields(Description, found))
+
+
+def with_metrics(known: Description, text: str, score: str) -> Description:
+    """With the epochs that metrics.csv has; `score` is its column of the task's score."""
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    rows, rate = list(reader), f"{known.unit}_per_second"
+    missing = {"seconds", rate} - {*(reader.fieldnames or ())}
+    if text and missing:
+        raise ValueError(f"it has no column {' and no '.join(sorted(missing))}")
+    scores = [number(row, score) for row in rows if row.get(score)]
+    return replace(
+        known,
+        epochs=len(rows),
+        score=scores[-1] if scores else None,
+        seconds=sum((number(row, "seconds") for row in rows), 0.0),
+        units_per_second=number(rows[-1], rate) if rows else None,
+    )
+
+
+def number(row: Mapping[str, str | None], name: str) -> float:
+    try:
+        return float(row[name] or "")
+    except ValueError:
+        raise ValueError(f"{name} must be a number, got {brief(row[name])}") from None

@@ -1,0 +1,5 @@
+"""Images to classes."""
+
+from lambdanets.tasks.classification.task import Classification
+
+__all__ = ["Classification"]

@@ -1,0 +1,40 @@
+"""Lightning's view of the data: loaders that know which process they serve and where in the run it is."""
+
+from collections.abc import Sized
+
+import torch
+from lightning.pytorch import LightningDataModule
+
+from lambdanets.data import Batch, Data, Loader, Position, Share
+from lambdanets.train.lockstep import Lockstep
+
+
+class DataModule(LightningDataModule):
+    def __init__(self, data: Data, seed: int) -> None:
+        super().__init__()
+        self.data, self.seed = data, seed
+
+    def share(self) -> Share:
+        assert self.trainer is not None
+        return Share(self.trainer.global_rank, self.trainer.world_size)
+
+    def position(self) -> Position:
+        """Lightning counts batches, and restores the counts from checkpoints."""
+        assert self.trainer is not None
+        loop = self.trainer.fit_loop
+        epoch: int = loop.epoch_progress.current.processed  # type: ignore[attr-defined]
+        return Position(epoch, loop.epoch_loop.batch_progress.current.ready)
+
+    def train_dataloader(self) -> Loader:
+        return self.data.training_loader(seed=self.seed, share=self.share(), position=self.position)
+
+    def val_dataloader(self) -> Loader:
+        share = self.share()
+        loader = self.data.evaluation_loader(share=share)
+        if share.world == 1 or isinstance(loader, Sized):
+            return loader
+        return Lockstep(loader, self.data.filler())
+
+    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
+        """Its tensors; Lightning would look at every name too."""
+        return batch.to(device)
