@@ -10,7 +10,7 @@ import yaml
 from lambdanets.data import DataConfig, Opened
 from lambdanets.data.sources.arrays import ArraySplit
 from lambdanets.models import ViT, list_models
-from lambdanets.models.registry import MODELS
+from lambdanets.models.families import rows
 from lambdanets.train.assemble import complete
 from lambdanets.train.config import ConfigError, RunConfig, from_tree, to_tree
 from lambdanets.train.folder import RunFolder
@@ -180,7 +180,7 @@ def test_trees_and_configurations_are_the_same():
 
 @pytest.mark.parametrize("recipe", list_recipes())
 def test_any_recipe_takes_any_network(recipe):
-    for name, row in MODELS.items():
+    for name, row in rows().items():
         config = resolve(recipe, [f"model.name={name}"])
         assert config.model.name == name
         assert config.model.changes.keys() <= {field.name for field in fields(row)}

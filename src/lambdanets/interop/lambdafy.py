@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from lambdanets.cost import before_and_after, count, without_memory
 from lambdanets.models.middle import Lambda, Place
-from lambdanets.models.resnet import ResNetConfig
+from lambdanets.models.resnet_config import ResNetConfig
 from lambdanets.nn.arguments import positive
 from lambdanets.nn.listeners import has_listeners
 

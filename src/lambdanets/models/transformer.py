@@ -18,9 +18,9 @@ from typing import Any, Literal, get_args
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from lambdanets.models.again import run_again
 from lambdanets.models.blocks import DropPath
 from lambdanets.models.mixers import Mixer, make_mixer
+from lambdanets.models.network import checkpoint_blocks, run_block
 from lambdanets.nn.arguments import keywords, known_options, one_of, positive, rate
 from lambdanets.nn.projections import Dense
 from lambdanets.nn.registry import Face, layer_class, list_layers
@@ -249,15 +249,14 @@ class Stack(nn.Module):
             final_norm = options.get("norm_first", True)
         eps, bias = options.get("eps", 1e-5), options.get("bias", True)
         self.norm: nn.Module = nn.LayerNorm(d, eps=eps, bias=bias) if final_norm else nn.Identity()
-        self.checkpointing = False
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
-        """Keep only the inputs of blocks while training, and compute the rest again in the backward pass."""
-        self.checkpointing = enable
+        """Keep only the inputs of blocks while training, and recompute the rest in the backward pass."""
+        checkpoint_blocks([*self.blocks], enable)
 
     def run(self, x: Float[Tensor, "b *n d"], *given: Tensor | None) -> Float[Tensor, "b *n d"]:
         for block in self.blocks:
-            x = run_again(block, x, *given) if self.checkpointing and self.training else block(x, *given)
+            x = run_block(self, block, x, *given)
         y: Tensor = self.norm(x)
         return y
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from lambdanets.data import DataConfig
 from lambdanets.fields import brief, hints_of, nearest, read
 from lambdanets.models import list_models
-from lambdanets.models.registry import MODELS
+from lambdanets.models.registry import find_config
 
 
 class ConfigError(ValueError):
@@ -176,7 +176,7 @@ def section(name: str, tree: Tree) -> Any:
     if its_class is not ModelConfig:
         return build(its_class, {key: one_value(key, value, hints, f"{name}.") for key, value in tree.items()})
     hints.pop("changes")
-    row = MODELS.get(str(tree.get("name")), MODELS[ModelConfig.name])
+    row = find_config(str(tree.get("name"))) or find_config(ModelConfig.name)
     network = hints_of(type(row))
     values = {key: one_value(key, value, hints | network, f"{name}.") for key, value in tree.items()}
     own = {key: value for key, value in values.items() if key in hints}
