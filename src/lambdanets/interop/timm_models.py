@@ -45,7 +45,10 @@ def input_info(config: ImageConfig) -> dict[str, Any]:
     }
 
 
-NAMES = [name for name in list_models() if isinstance(find_config(name), ImageConfig)]
+def image_models() -> list[str]:
+    """The names of image classifiers, which are registered."""
+    return [name for name in list_models() if isinstance(find_config(name), ImageConfig)]
+
 
 # There are no weights to download.
 default_cfgs = generate_default_cfgs(
@@ -59,7 +62,7 @@ default_cfgs = generate_default_cfgs(
             "classifier": "classifier",
             **input_info(image_config(name)),
         }
-        for name in NAMES
+        for name in image_models()
     }
 )
 
@@ -109,5 +112,5 @@ def entry_point(name: str) -> Callable[..., nn.Module]:
     return create
 
 
-for _name in NAMES:
+for _name in image_models():
     register_model(entry_point(_name))
