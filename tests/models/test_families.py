@@ -17,7 +17,7 @@ from lambdanets.interop.export import export
 from lambdanets.models import FAMILIES, CheckpointError, Family, Network, NetworkConfig, ResNet, load_model
 from lambdanets.models.families import rows
 from lambdanets.models.network import run_block
-from lambdanets.models.transformer import EncoderBlock
+from lambdanets.models.transformer_blocks import EncoderBlock
 from lambdanets.train.resolve import list_recipes, resolve
 from lambdanets.train.strategies import separate_blocks, shard
 

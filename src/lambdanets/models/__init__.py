@@ -11,13 +11,8 @@ from lambdanets.models.pretrained import load_model
 from lambdanets.models.registry import create_model, list_models
 from lambdanets.models.resnet import ResNet
 from lambdanets.models.resnet_config import ResNetConfig
-from lambdanets.models.transformer import (
-    DecoderBlock,
-    EncoderBlock,
-    EncoderDecoder,
-    Transformer,
-    TransformerDecoder,
-)
+from lambdanets.models.transformer import EncoderDecoder, Transformer, TransformerDecoder
+from lambdanets.models.transformer_blocks import DecoderBlock, EncoderBlock
 from lambdanets.models.vit import ViT
 from lambdanets.models.vit_config import ViTConfig
 from lambdanets.models.vit_weights import vit_weights

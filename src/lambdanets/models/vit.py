@@ -55,7 +55,7 @@ class ViT(ImageClassifier):
             mixer=chosen,
             mixer_options=config.mixer_options,
             face=self.face,
-            facts={"h": config.h, "size": config.size},
+            defaults={"h": config.h, "size": config.size},
             drop_path=config.drop_path,
             dropout=config.dropout,
             eps=1e-6,
