@@ -152,7 +152,7 @@ class Undeclared(Toy):
 
 
 def test_undeclared_inputs_are_named(tmp_path):
-    with pytest.raises(NotImplementedError, match="Undeclared does not declare its inputs"):
+    with pytest.raises(ValueError, match="Undeclared does not declare example_inputs"):
         export(Undeclared(ToyConfig()), tmp_path / "toy.pt2")
 
 

@@ -1,7 +1,7 @@
 """What every network and its configuration have in common, so that nothing else has to know their classes.
 
 A family is a subclass of each and a table of named configurations, see `lambdanets.models.families`. The defaults here
-suit a family without special rules: a network that needs none of them declares its `blocks` and `example_inputs`.
+suit a family without special rules, which only has to declare its `blocks` and `example_inputs`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -65,7 +65,7 @@ class Network(nn.Module, Pretrained):
         `size` is what can vary in the input, such as the sides of images or the number of tokens; by default that of
         the configuration.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not declare its inputs")
+        raise ValueError(f"{type(self).__name__} does not declare example_inputs")
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """Keep only the inputs of blocks while training, and recompute the rest in the backward pass."""
@@ -88,11 +88,12 @@ class Network(nn.Module, Pretrained):
 
 
 def checkpoint_blocks(blocks: Sequence[nn.Module], enable: bool) -> None:
+    """Tell `run_block` whether to checkpoint these."""
     for block in blocks:
         block.checkpointing = enable  # type: ignore[assignment]  # mypy takes it for a submodule
 
 
 def run_block(owner: nn.Module, block: nn.Module, *inputs: Tensor | None) -> Any:
-    """`block(*inputs)`, checkpointed if that was asked for and `owner`, the module that runs its blocks, trains."""
+    """`block(*inputs)`, checkpointed if that was enabled and `owner`, the module that runs its blocks, is training."""
     checkpointing = owner.training and getattr(block, "checkpointing", False)
     return run_again(block, *inputs) if checkpointing else block(*inputs)
