@@ -14,7 +14,8 @@ from lambdanets.bench.networks import settle
 from lambdanets.interop.export import ExportError, export, onnx_nodes, relative_difference
 from lambdanets.kernels import unavailable
 from lambdanets.models import Lambda, ResNet
-from lambdanets.models.registry import MODELS, RESNETS
+from lambdanets.models.families import rows
+from lambdanets.models.resnet_config import RESNETS
 from lambdanets.ops.plans import PLANS
 
 TINY = {"blocks": (1, 1, 1, 1), "image_size": 8, "num_classes": 7}  # with and without a stride
@@ -68,7 +69,7 @@ def test_pt2_equals_every_network(config, tmp_path):
 
 
 @pytest.mark.unchecked
-@pytest.mark.parametrize("name", [name for name in MODELS if SWEEP or name == "lambda_resnet101"])
+@pytest.mark.parametrize("name", [name for name in rows() if SWEEP or name == "lambda_resnet101"])
 @pytest.mark.parametrize(("ending", "tolerance"), [("pt2", 1e-5), ("onnx", 1e-4)])
 def test_networks_of_full_depth_are_exported(name, ending, tolerance, tmp_path):
     """Narrow, but with every block; all of them take minutes."""
@@ -101,10 +102,10 @@ def test_pt2_has_standard_operators_whatever_plan_is_forced(plan, tmp_path):
 @pytest.mark.parametrize(
     "config",
     [
-        replace(MODELS["lambda_resnet26_small"], **TINY),
-        replace(MODELS["lambda_resnet26_small"], **TINY, scope=None, u=4),
-        shortened(MODELS["lambda_resnet101"]),
-        shortened(MODELS["resnet50"]),
+        replace(RESNETS["lambda_resnet26_small"], **TINY),
+        replace(RESNETS["lambda_resnet26_small"], **TINY, scope=None, u=4),
+        shortened(RESNETS["lambda_resnet101"]),
+        shortened(RESNETS["resnet50"]),
     ],
     ids=["lambda", "global, u=4", "hybrid", "convolutional"],
 )

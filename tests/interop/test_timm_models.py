@@ -75,7 +75,7 @@ def test_the_first_convolution_is_found_after_changes(name, changes):
 
 
 def test_two_names_for_one_thing_are_refused():
-    with pytest.raises(ValueError, match=r"drop_rate and dropout are one thing, got drop_rate=0\.1 and dropout=0\.2"):
+    with pytest.raises(ValueError, match=r"drop_rate and dropout mean the same, got drop_rate=0\.1 and dropout=0\.2"):
         timm.create_model("lambda_resnet26", drop_rate=0.1, dropout=0.2)
 
 

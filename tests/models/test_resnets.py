@@ -9,7 +9,7 @@ from torch import nn
 from lambdanets import create_model, list_models
 from lambdanets.bench.networks import settle
 from lambdanets.models import Lambda, ResNet, ResNetConfig, convolution
-from lambdanets.models.registry import MODELS, RESNETS
+from lambdanets.models.resnet_config import RESNETS
 from lambdanets.nn import LambdaLayer2d
 
 # Millions of trainable parameters, by the rules that fit the published tables.
@@ -39,7 +39,7 @@ def test_parameters(millions, name, changes):
 
 def small(name, **changes):
     """At the smallest size that has a map in every stage, one or two blocks to a stage."""
-    row = MODELS[name]
+    row = RESNETS[name]
     blocks = tuple(min(n, 1 + (stage == 2)) for stage, n in enumerate(row.blocks))
     placement = "".join("1" if c.isdigit() else c for c in row.placement)
     sizes = {"num_classes": 7, "image_size": 8 if row.setup == "small" else 37, "blocks": blocks}
@@ -109,7 +109,7 @@ def test_feature_maps_are_what_is_said_of_them(setup):
 
 
 def test_hybrids_spread_lambda_layers_evenly():
-    model = ResNet.on_meta(MODELS["lambda_resnet101"])
+    model = ResNet.on_meta(RESNETS["lambda_resnet101"])
     lambdas = [[isinstance(b.middle, LambdaLayer2d | torch.nn.Sequential) for b in stage] for stage in model.stages]
     assert [sum(stage) for stage in lambdas] == [0, 0, 3, 3]
     assert [i for i, is_lambda in enumerate(lambdas[2]) if is_lambda] == [6, 14, 22]
@@ -194,7 +194,7 @@ def test_shared_tables():
 
 def test_tables_that_would_part_are_not_resized():
     model = create_model("lambda_resnet26", share_tables=True, image_size=16)  # the last maps of c4 and c5 are 1 x 1
-    with pytest.raises(ValueError, match="share a table, and at image_size=32 others do than at 16"):
+    with pytest.raises(ValueError, match="share a table, and at image_size=32 those are other layers than at 16"):
         model.resize(32)
     assert model.config.image_size == 16
 
@@ -301,11 +301,11 @@ def test_options_belong_to_the_layers_that_have_them():
         ({"layer_options": {"size": 8}}, "lambda has no size"),  # which the network decides
         ({"layer_options": {"stride": 2}}, "lambda has no stride"),
         ({"layer_options": {"share": True}}, "lambda has no share"),
-        ({"layer_options": {"k": 8}}, "fields of their own say k"),
+        ({"layer_options": {"k": 8}}, "fields of the configuration for k, got"),
         ({"layer": "axial", "layer_options": {"size": 8}}, "axial has no size"),
         ({"middle": convolution, "k": 8}, "lambda layers take k=8, but middle makes the layers"),
-        ({"middle": convolution, "layer": "axial"}, "middle makes a layer from its place"),
-        ({"middle": convolution, "layer_options": {"dilation": 2}}, "middle makes a layer from its place"),
+        ({"middle": convolution, "layer": "axial"}, "middle must make a layer from its place"),
+        ({"middle": convolution, "layer_options": {"dilation": 2}}, "middle must make a layer from its place"),
         ({"layer": "squeeze+convolution"}, "a convolution can only come first, got layer='squeeze"),
     ):
         with pytest.raises(ValueError, match=complaint):

@@ -43,7 +43,7 @@ def test_a_decoder_needs_a_mixer_that_reads_a_context(mixer):
 def test_masks_of_two_axes_are_of_tokens():
     pairs = torch.ones(N, N, dtype=torch.bool).tril()
     x, model = torch.randn(2, N, D), Transformer(D, 1)
-    got = rf"a mask of two axes .*\(b, n\) = \(2, {N}\), .* three, \(b or 1, n, m\), got shape \({N}, {N}\)"
+    got = rf"a mask with two axes .*\(b, n\) = \(2, {N}\), .* three, \(b or 1, n, m\), got shape \({N}, {N}\)"
     with pytest.raises(ValueError, match=f"Transformer: {got}"):
         model(x, pairs)
     with pytest.raises(ValueError, match=f"EncoderBlock: {got}"):

@@ -13,7 +13,7 @@ from lambdanets import create_model
 from lambdanets.models import CheckpointError, ResNet, ViT, ViTConfig, load_model, vit_weights
 from lambdanets.models.mixers import OnGrid
 from lambdanets.models.patches import LearnedPositions
-from lambdanets.models.registry import VITS
+from lambdanets.models.vit_config import VITS
 from lambdanets.nn import LambdaLayer2d, LambdaMixer
 from lambdanets.nn.attention.global_attention import AttentionMixer
 from lambdanets.nn.registry import layer_class, list_layers
@@ -251,7 +251,7 @@ def test_a_callable_makes_mixers(tmp_path):
     model = tiny(mixer=lambda d: AttentionMixer(d, h=4))
     assert model.encoder.blocks[1].mix.layer.heads.h == 4
     assert model(images()).shape == (2, 7)
-    with pytest.raises(CheckpointError, match="`mixer` of its own"):
+    with pytest.raises(CheckpointError, match="its own `mixer`"):
         model.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="its own mixer"):
         model.resize(28)
@@ -389,7 +389,7 @@ def test_runs_and_commands_know_the_fields_of_a_vit(tmp_path):
         ({"mixer": "attend"}, "there is no layer 'attend'"),
         ({"mixer_options": {"scopes": 3}}, "AttentionMixer has no scopes"),
         ({"placement": "CCLL"}, "nothing is called placement in ViTConfig"),
-        ({"middle": nn.Identity}, "a ViT has no middle"),
+        ({"middle": nn.Identity}, "nothing is called middle in ViTConfig"),
     ],
 )
 def test_mistakes_are_named(changes, message):

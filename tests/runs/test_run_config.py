@@ -10,7 +10,7 @@ import yaml
 from lambdanets.data import Splits
 from lambdanets.data.images.sources.arrays import ArraySplit
 from lambdanets.models import ViT, list_models
-from lambdanets.models.registry import MODELS
+from lambdanets.models.families import rows
 from lambdanets.runs import RunFolder, as_yaml, list_recipes, resolve, train
 from lambdanets.runs.complete import complete
 from lambdanets.runs.configs import header
@@ -189,7 +189,7 @@ def test_trees_and_configurations_are_the_same():
 
 @pytest.mark.parametrize("recipe", list_recipes())
 def test_any_recipe_takes_any_network(recipe):
-    for name, row in MODELS.items():
+    for name, row in rows().items():
         config = resolve(recipe, [f"model.name={name}"])
         assert config.model.name == name
         assert config.model.changes.keys() <= {field.name for field in fields(row)}

@@ -2,12 +2,12 @@
 
 import argparse
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from lambdanets.cli.parser import Parser, UserError
-from lambdanets.fields import read
+from lambdanets.fields import hints_of, read
 from lambdanets.models import Network, create_model, list_models, load_model
-from lambdanets.models.registry import MODELS
+from lambdanets.models.registry import find_config
 
 
 def add_model_argument(parser: Parser) -> None:
@@ -33,7 +33,7 @@ def model_from(options: argparse.Namespace) -> Network:
     if saved and changes:
         raise UserError(f"--set changes a model by name, and {name} is a folder")
     try:
-        return load_model(name) if saved else create_model(name, **typed(changes, type(MODELS[name])))
+        return load_model(name) if saved else create_model(name, **typed(changes, type(find_config(name))))
     except ModuleNotFoundError as error:  # it says what to install
         raise UserError(str(error), code=1) from error
     except (ValueError, OSError) as error:
@@ -58,7 +58,7 @@ def typed(changes: list[tuple[str, str]], config: type) -> dict[str, Any]:
     >>> typed([("placement", "1111"), ("scope", "None"), ("blocks", "1, 1, 1, 1"), ("setup", "350")], ResNetConfig)
     {'placement': '1111', 'scope': None, 'blocks': (1, 1, 1, 1), 'setup': '350'}
     """
-    hints = get_type_hints(config)
+    hints = hints_of(config)
     values = {}
     for name, text in changes:
         try:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -45,16 +46,15 @@ def run(options: argparse.Namespace) -> None:
         torch.set_num_threads(options.threads)
     model = model_from(options)
     convert(model, "channels-last")
-    height, width = options.size or (model.config.image_size,) * 2
-    x = torch.randn(options.batch, model.config.in_chans, height, width, dtype=next(model.parameters()).dtype)
-    x = x.contiguous(memory_format=torch.channels_last)
     try:
+        inputs = model.example_inputs(options.batch, options.size)
+        inputs = tuple(x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x for x in inputs)
         with progress_console().status(Text(safe(f"running {options.model}"))):
-            costs = profile(model, x, rounds=options.rounds)
+            costs = profile(model, inputs, rounds=options.rounds)
     except ValueError as error:
         raise UserError(str(error)) from error
     whole = costs[-1]
-    title = f"{options.model}, {options.batch} images of {height} x {width}, {torch.get_num_threads()} threads"
+    title = f"{options.model}, {describe([x.shape for x in inputs])}, {torch.get_num_threads()} threads"
     shown = table(
         title, "stage", "parameters, M", "FLOPs of all, G", "kept for backward, MB", "forward, ms", "%", "plans"
     )
@@ -74,3 +74,14 @@ def run(options: argparse.Namespace) -> None:
     wide_console().print(shown)
     if options.json is not None:
         write(options.json, json.dumps([asdict(cost) for cost in costs], indent=1))
+
+
+def describe(shapes: Sequence[Sequence[int]]) -> str:
+    """
+    >>> describe([(2, 3, 32, 64)]), describe([(2, 50), (2, 7)])
+    ('2 images of 32 x 64', 'inputs of 2 x 50 and 2 x 7')
+    """
+    if [len(shape) for shape in shapes] == [4]:
+        b, _, height, width = shapes[0]
+        return f"{b} images of {height} x {width}"
+    return f"inputs of {' and '.join(' x '.join(map(str, shape)) for shape in shapes)}"

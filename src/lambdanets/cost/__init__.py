@@ -1,4 +1,4 @@
-"""What a network costs: parameters and FLOPs, counted as the paper counts them, memory and time, measured."""
+"""The cost of a network: parameters and FLOPs, counted by the paper's rules, and measured memory and time."""
 
 from lambdanets.cost.count import Count, count, totals, without_memory
 from lambdanets.cost.profile import StageCost, profile

@@ -1,7 +1,7 @@
 """Multiply-adds of one layer, by the paper's rules.
 
-Convolutions, linear maps and lambda layers count, and the average pool that gives a lambda layer its stride. Batch
-norms, activations, softmax, other pools and additions do not. A position lambda is made of as many context positions
+Convolutions, linear maps and lambda layers count, and so does the average pool that gives a lambda layer its stride.
+Batch norms, activations, softmax, other pools and additions do not. A position lambda counts as many context positions
 as its window or the map has, whichever is less: borders are not subtracted.
 """
 
@@ -18,9 +18,9 @@ from lambdanets.nn.tables import RelativeTable
 
 @singledispatch
 def multiply_adds(module: nn.Module, x: Size, context: Size, y: Size) -> int:
-    """Of a call that took tensors of shapes x and context to one of shape y; those of its children are their own.
+    """Multiply-adds of one call, from inputs of shapes x and context to an output of shape y, without its children.
 
-    The context is x again where a call has no other; most modules do not look at it.
+    The context is x where a call has no other; most modules ignore it.
     """
     return 0
 
@@ -53,10 +53,10 @@ def _(module: nn.RNNBase | nn.RNNCellBase, x: Size, context: Size, y: Size) -> i
 
 @multiply_adds.register
 def _(module: nn.MultiheadAttention, x: Size, context: Size, y: Size) -> int:
-    """Its projections count here: it does not call the one that is its child."""
+    """Its projections count here, because it does not call its child."""
     d: int = module.embed_dim
     d_context: int = module.kdim + module.vdim
-    tokens = -2 if module.batch_first else 0  # their axis, also of one example
+    tokens = -2 if module.batch_first else 0  # the axis of tokens, with and without a batch
     n, m = x[tokens], context[tokens]
     b = math.prod(x) // (n * d)
     return b * (2 * n * d * d + m * d_context * d + 2 * n * m * d)
@@ -69,7 +69,7 @@ def _(module: Strided, x: Size, context: Size, y: Size) -> int:
 
 @multiply_adds.register
 def _(module: LambdaLayer, x: Size, context: Size, y: Size) -> int:
-    """The projections are its children, but count here: the layer may take them as one product."""
+    """The projections are children, but count here: the layer may compute them as one product."""
     on_tokens = isinstance(module, OnTokens)
     m, n = (shape[1] if on_tokens else math.prod(shape[2:]) for shape in (context, y))
     b = x[0]

@@ -1,8 +1,8 @@
-"""Where the parameters, FLOPs, memory and time of a network go, stage by stage."""
+"""Parameters, FLOPs, memory and time of a network by stage."""
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lambdanets.cost.count import count, parts_of_layers, totals
+from lambdanets.cost.count import count_on, parts_of_layers, totals
 from lambdanets.cost.stages import by_stage, stage_of
 from lambdanets.nn import LambdaMixer
 from lambdanets.nn.lambda_layers import LambdaLayer
@@ -19,26 +19,30 @@ from lambdanets.nn.modes import evaluating
 from lambdanets.nn.norms import frozen_statistics
 from lambdanets.nn.tables import RelativeTable
 
-TOTAL, ITSELF = ".", ""  # and the names of stages, which are never these
+TOTAL, ITSELF = ".", ""  # keys beside the names of stages, which are never these
 
 
 @dataclass
 class StageCost:
-    """What one part of a network costs on one input."""
+    """The cost of one part of a network on one input."""
 
     name: str
     parameters: int = 0
     flops: int = 0
-    activation_bytes: int = 0  # that a training step keeps for its backward pass
-    seconds: float = 0.0  # of a forward pass in eval mode, where it is called
-    plans: dict[str, int] = field(default_factory=dict)  # of its lambda layers, and how many take each
+    activation_bytes: int = 0  # kept by a training step for the backward pass
+    seconds: float = 0.0  # of a forward pass in eval mode
+    plans: dict[str, int] = field(default_factory=dict)  # how many of its lambda layers take each plan
 
 
-def profile(model: nn.Module, x: Tensor, *, rounds: int = 5) -> list[StageCost]:
-    """What every stage of `model` costs on the input `x`, and last what all of it costs.
+def profile(model: nn.Module, x: Tensor | Sequence[Tensor], *, rounds: int = 5) -> list[StageCost]:
+    """The cost of every stage of `model` on the input `x`, and last the total.
 
-    Stages are the children of the model, and of a child called `stages` the children of that. The model is run in both
-    modes, and is left as it was.
+    Stages are the children of the model, and instead of a child called `stages` the children of that. The model is run
+    in train and eval mode, and is left unchanged.
+
+    Args:
+        x: the input, or all inputs of a model with several, such as `model.example_inputs(b)`.
+        rounds: forward passes that are timed; the fastest counts.
 
     >>> from lambdanets import create_model
     >>> costs = profile(create_model("lambda_resnet26_small"), torch.randn(2, 3, 32, 32), rounds=1)
@@ -47,28 +51,30 @@ def profile(model: nn.Module, x: Tensor, *, rounds: int = 5) -> list[StageCost]:
     """
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, got rounds={rounds}")
-    counts = count(model, x.shape, x.dtype)
+    inputs = (x,) if isinstance(x, Tensor) else tuple(x)
+    counts = count_on(model, inputs)
     with evaluating(model):
-        stages = entrances(model, x)
+        stages = entry_modules(model, inputs)
         costs = {name: StageCost(name) for name in (*stages.values(), TOTAL)}
         for name, (parameters, flops) in {**by_stage(counts), TOTAL: totals(counts)}.items():
             cost = costs.setdefault(name, StageCost(name))
             cost.parameters, cost.flops = parameters, flops
-        for name, seconds in seconds_of(model, stages, x, rounds).items():
+        for name, seconds in seconds_of(model, stages, inputs, rounds).items():
             costs[name].seconds = seconds
-        for name, plans in plans_of(model, x).items():
+        for name, plans in plans_of(model, inputs).items():
             costs.setdefault(name, StageCost(name)).plans = dict(plans)
         model.train()
         try:
             with torch.inference_mode(False):
-                kept = kept_by(model, stages, x)
+                kept = kept_by(model, stages, inputs)
         except ValueError as error:  # one image whose last maps have one position has no batch statistics
+            shapes = ", ".join(str(tuple(x.shape)) for x in inputs)
             raise ValueError(
-                f"{error}: what a training step keeps cannot be told from {tuple(x.shape)}, take a larger batch"
+                f"{error}: the memory of a training step cannot be measured from {shapes}, take a larger batch"
             ) from error
         for name, kept_bytes in kept.items():
             costs.setdefault(name, StageCost(name)).activation_bytes = kept_bytes
-    if ITSELF in costs:  # what belongs to no part of the model, or all of it if that is a single layer
+    if ITSELF in costs:  # what belongs to no stage, or everything if the model is a single layer
         parts = sum(cost.seconds for name, cost in costs.items() if name != TOTAL)
         costs[ITSELF].name, costs[ITSELF].seconds = type(model).__name__, max(0.0, costs[TOTAL].seconds - parts)
     total = costs.pop(TOTAL)
@@ -77,11 +83,11 @@ def profile(model: nn.Module, x: Tensor, *, rounds: int = 5) -> list[StageCost]:
     return [*used, total]
 
 
-def entrances(model: nn.Module, x: Tensor) -> dict[nn.Module, str]:
-    """The modules through which calls go into a stage, with that stage.
+def entry_modules(model: nn.Module, inputs: Sequence[Tensor]) -> dict[nn.Module, str]:
+    """The outermost modules that are called in each stage, with the name of the stage.
 
-    A stage may be a container that is never called itself. Others must not be listened to: a lambda layer, or a norm
-    that is taken together with what follows it, is computed another way when somebody does.
+    A stage may be a container that is never called itself. Only these modules get hooks while time is measured, because
+    hooks on inner modules, such as norms, would turn off fused paths.
     """
     inside: list[str] = []
     found: dict[nn.Module, str] = {}
@@ -92,22 +98,22 @@ def entrances(model: nn.Module, x: Tensor) -> dict[nn.Module, str]:
             found[module] = stage
         inside.append(stage)
 
-    unheard = parts_of_layers(model)
+    without_hooks = parts_of_layers(model)
     for name, module in model.named_modules():
         stage = stage_of(name)
-        if name not in ("", "stages") and module not in unheard:
+        if name not in ("", "stages") and module not in without_hooks:
             handles.append(module.register_forward_pre_hook(lambda module, _, stage=stage: before(module, stage)))
             handles.append(module.register_forward_hook(lambda *_, stage=stage: inside.remove(stage)))
     with for_a_while(handles), torch.no_grad():
-        model(x)
+        model(*inputs)
     return found
 
 
 @contextmanager
-def telling(
+def stage_callbacks(
     stages: Mapping[nn.Module, str], enter: Callable[[str], object], leave: Callable[[str], object]
 ) -> Iterator[None]:
-    """Inside, whoever listens is told when a call goes into a stage and when it comes out."""
+    """Within the context, `enter` and `leave` are called with the name of a stage around every call of it."""
     handles = []
     for module, stage in stages.items():
         handles.append(module.register_forward_pre_hook(lambda *_, stage=stage: void(enter(stage))))
@@ -117,54 +123,58 @@ def telling(
 
 
 def void(_: object) -> None:
-    """What a hook must answer to change nothing."""
+    """None, which a hook returns to change nothing."""
 
 
-def seconds_of(model: nn.Module, stages: Mapping[nn.Module, str], x: Tensor, rounds: int) -> dict[str, float]:
-    """Of the best of some forward passes, so that parts add up; one before them warms up."""
+def seconds_of(
+    model: nn.Module, stages: Mapping[nn.Module, str], inputs: Sequence[Tensor], rounds: int
+) -> dict[str, float]:
+    """Times in the fastest of some forward passes after a warm-up, so that the parts add up."""
     passes: list[dict[str, float]] = []
     for _ in range(rounds + 1):
         taken: dict[str, float] = {}
 
         def enter(stage: str, taken: dict[str, float] = taken) -> None:
-            taken[stage] = taken.get(stage, 0.0) - now(x)
+            taken[stage] = taken.get(stage, 0.0) - now(inputs)
 
         def leave(stage: str, taken: dict[str, float] = taken) -> None:
-            taken[stage] += now(x)
+            taken[stage] += now(inputs)
 
-        with torch.no_grad(), telling(stages, enter, leave):
+        with torch.no_grad(), stage_callbacks(stages, enter, leave):
             enter(TOTAL)
-            model(x)
+            model(*inputs)
             leave(TOTAL)
         passes.append(taken)
     return min(passes[1:], key=lambda taken: taken[TOTAL])
 
 
-def now(x: Tensor) -> float:
-    """The time once everything before is done."""
-    if x.device.type not in ("cpu", "meta"):
-        torch.accelerator.synchronize(x.device)
+def now(inputs: Sequence[Tensor]) -> float:
+    """The time after all work on the device of the inputs is done."""
+    for device in {x.device for x in inputs}:
+        if device.type not in ("cpu", "meta"):
+            torch.accelerator.synchronize(device)
     return time.perf_counter()
 
 
-def kept_by(model: nn.Module, stages: Mapping[nn.Module, str], x: Tensor) -> dict[str, int]:
-    """Bytes that each stage leaves behind for the backward pass, each memory counted once, parameters not at all."""
+def kept_by(model: nn.Module, stages: Mapping[nn.Module, str], inputs: Sequence[Tensor]) -> dict[str, int]:
+    """Bytes that each stage saves for the backward pass. Shared memory counts once, parameters do not count."""
     kept: Counter[str] = Counter({TOTAL: 0})
     inside: list[str] = []
-    x = x.clone() if x.is_inference() else x
-    seen: dict[int, Any] = {memory_of(t): t for t in (x, *model.parameters(), *model.buffers())}
+    inputs = [x.clone() if x.is_inference() else x for x in inputs]
+    seen: dict[int, Any] = {memory_of(t): t for t in (*inputs, *model.parameters(), *model.buffers())}
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if memory_of(tensor) not in seen:
-            seen[memory_of(tensor)] = tensor  # alive, so that nobody else gets its address
-            for name in {TOTAL, *(inside or [ITSELF])}:  # a checkpointed stage is entered after its input was kept
+            seen[memory_of(tensor)] = tensor  # keeps it alive, so that its address is not reused
+            for name in {TOTAL, *(inside or [ITSELF])}:  # a checkpointed stage is entered after its input was saved
                 kept[name] += storage.nbytes()
         return tensor
 
     hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
-    with torch.enable_grad(), frozen_statistics(model), telling(stages, inside.append, inside.remove), hooks:
-        model(x)
+    callbacks = stage_callbacks(stages, inside.append, inside.remove)
+    with torch.enable_grad(), frozen_statistics(model), callbacks, hooks:
+        model(*inputs)
     return kept
 
 
@@ -174,17 +184,17 @@ def memory_of(tensor: Tensor) -> int:
     return address
 
 
-def plans_of(model: nn.Module, x: Tensor) -> dict[str, Counter[str]]:
-    """Which plans the lambda layers of every stage take for what they are given."""
+def plans_of(model: nn.Module, inputs: Sequence[Tensor]) -> dict[str, Counter[str]]:
+    """How many lambda layers of every stage take each plan for the inputs they get."""
     taken: dict[str, Counter[str]] = {}
     handles = []
     for name, module in model.named_modules():
         if isinstance(module, LambdaLayer) and isinstance(module.table, RelativeTable):
 
             def look(
-                layer: LambdaLayer, inputs: tuple[Tensor, ...], named: dict[str, Any], stage: str = stage_of(name)
+                layer: LambdaLayer, args: tuple[Tensor, ...], kwargs: dict[str, Any], stage: str = stage_of(name)
             ) -> None:
-                given = first_of(inputs, named)
+                given = first_of(args, kwargs)
                 size = given.shape[1:2] if isinstance(layer, LambdaMixer) else given.shape[2:]
                 chosen = layer.explain(tuple(size), b=given.shape[0], patience=0.0).chosen
                 for where in (stage, TOTAL):
@@ -192,5 +202,5 @@ def plans_of(model: nn.Module, x: Tensor) -> dict[str, Counter[str]]:
 
             handles.append(module.register_forward_pre_hook(look, with_kwargs=True))
     with for_a_while(handles), torch.no_grad():
-        model(x)
+        model(*inputs)
     return taken

@@ -1,4 +1,4 @@
-"""What the stages of a network cost, before and after a change."""
+"""Costs of a network by stage, before and after a change."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ def by_stage(counts: Sequence[Count]) -> dict[str, tuple[int, int]]:
 
 
 def before_and_after(before: Sequence[Count], after: Sequence[Count]) -> str:
-    """A table of both, stage by stage."""
+    """A table of both, one row for each stage."""
     old, new = by_stage(before), by_stage(after)
     rows = {**{stage: (old.get(stage, (0, 0)), new.get(stage, (0, 0))) for stage in {**old, **new}}}
     rows["total"] = (totals(before), totals(after))

@@ -1,4 +1,4 @@
-"""Moving in from other libraries, and out to files that other programs run."""
+"""Conversion from other libraries, and export to files that other programs run."""
 
 from lambdanets.interop.adopt import adopt
 from lambdanets.interop.lambdafy import lambdafy

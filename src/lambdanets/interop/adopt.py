@@ -1,4 +1,4 @@
-"""Other libraries' lambda layers inside any network, replaced by ours: same weights, same outputs, less time."""
+"""Replacement of other libraries' lambda layers by ours inside any network: same weights, same outputs, faster."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,17 +14,17 @@ from lambdanets.nn.modes import evaluating
 from lambdanets.nn.tables import RelativeTable
 from lambdanets.timing import best_times
 
-# Of the maps on which layers are compared and timed when no example says how large theirs are.
+# Of the maps on which layers are compared and timed if no example is given.
 SIDE = 28
 ROUNDS = 3
-LARGEST = 2**28  # numbers
-# Of outputs, relative to the largest. Half precision rounds in other places than the peers do.
+LARGEST = 2**28  # elements of what a peer computes for every pair of positions
+# Of outputs, relative to the largest. In half precision, ours and theirs round at different steps.
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-5}
 HALF_TOLERANCE = 0.03
 
 
 class Swap(NamedTuple):
-    """A layer, and what takes its place."""
+    """A layer and its replacement."""
 
     name: str
     theirs: nn.Module
@@ -34,14 +34,15 @@ class Swap(NamedTuple):
 def adopt(model: nn.Module, example: Tensor | None = None, *, show: Callable[[str], None] | None = print) -> nn.Module:
     """Replace every lambda layer of lucidrains' `lambda_networks` and of timm inside `model` by ours.
 
-    Weights, statistics, modes, dtypes and devices stay, and so do the outputs: each layer is compared first. The model
-    is changed in place and returned; one that is itself such a layer is answered with ours. If any layer cannot be
-    adopted nothing is changed, and the error says why. Below a replaced layer, names in the state_dict are ours and
-    parameters are new: make the optimiser afterwards.
+    Weights, statistics, modes, dtypes and devices stay the same, and so do the outputs: each layer is compared first.
+    The model is changed in place and returned; if it is itself such a layer, our layer is returned. If any layer cannot
+    be replaced, nothing is changed and the error says why. Replaced layers have our names in the state_dict and new
+    parameters: create the optimiser afterwards.
 
     Args:
-        example: an input of the model; with it the maps are those that the layers see, and the whole model is timed.
-        show: is given the report; None for none.
+        example: an input of the model. With it, layers are compared on the maps that they see in the model, and the
+            whole model is timed too.
+        show: is called with the report; None for no report.
 
     >>> from timm.layers.lambda_layer import LambdaLayer
     >>> adopt(nn.Sequential(LambdaLayer(32), nn.ReLU()), show=None)[0].table
@@ -61,7 +62,7 @@ def adopt(model: nn.Module, example: Tensor | None = None, *, show: Callable[[st
 
 
 def peers_in(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """The layers of others, each once, with its name."""
+    """The layers to replace, each once, with their names."""
     found = []
     for name, module in model.named_modules():
         kinds = [(kind.__module__, kind.__name__) for kind in type(module).__mro__]
@@ -74,12 +75,12 @@ def peers_in(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 def ours_for(name: str, theirs: nn.Module) -> nn.Module:
-    """Our layer with the weights of a peer's."""
+    """Our layer with the weights of theirs."""
     kind = (type(theirs).__module__, type(theirs).__name__)
     try:
         if any(has_listeners(module) for module in theirs.modules()):
             raise CannotAdoptError("it has hooks, which would be lost")
-        with torch.enable_grad():  # so that what is made of trained parameters requires a gradient
+        with torch.enable_grad():  # so that tensors made from trained parameters require a gradient
             reading = READERS[kind](theirs)
     except CannotAdoptError as error:
         raise CannotAdoptError(f"{name or 'the layer'}, of {kind[0]}, cannot be adopted: {error}") from error
@@ -90,7 +91,7 @@ def ours_for(name: str, theirs: nn.Module) -> nn.Module:
     if reading.behind is None:
         return layer
     both = nn.Sequential(layer, reading.behind)
-    both.training = theirs.training  # alone: its norms have modes of their own
+    both.training = theirs.training  # not train(), which would change the modes of its norms
     return both
 
 
@@ -109,7 +110,7 @@ def build(reading: Reading) -> LambdaLayer2d:
 
 
 def refuse_shared_parameters(model: nn.Module, swaps: Sequence[Swap]) -> None:
-    """Copies would part what is trained together."""
+    """A layer that shares parameters with the rest of the model would lose the connection."""
     for swap in swaps:
         own = {id(parameter) for parameter in swap.theirs.parameters()}
         if own & {id(parameter) for parameter in parameters_outside(model, swap.theirs)}:
@@ -117,7 +118,7 @@ def refuse_shared_parameters(model: nn.Module, swaps: Sequence[Swap]) -> None:
 
 
 def parameters_outside(model: nn.Module, layer: nn.Module) -> Iterator[nn.Parameter]:
-    """Those that the model would still hold without the layer."""
+    """The parameters that the model would have without the layer."""
     if model is not layer:
         yield from model.parameters(recurse=False)
         for child in model.children():
@@ -125,7 +126,7 @@ def parameters_outside(model: nn.Module, layer: nn.Module) -> Iterator[nn.Parame
 
 
 def put(model: nn.Module, swaps: Sequence[Swap], *, back: bool) -> nn.Module:
-    """Our layers into the model, or theirs back; the model, or what takes the place of all of it."""
+    """Put our layers into the model, or theirs back; returns the model, or the replacement of all of it."""
     old_to_new = {swap.ours: swap.theirs for swap in swaps} if back else {swap.theirs: swap.ours for swap in swaps}
     for parent in list(model.modules()):
         for name, child in list(parent._modules.items()):  # named_children hides a layer's second name
@@ -135,7 +136,7 @@ def put(model: nn.Module, swaps: Sequence[Swap], *, back: bool) -> nn.Module:
 
 
 def inputs_of(model: nn.Module, example: Tensor, layers: Sequence[nn.Module]) -> Mapping[nn.Module, Tensor]:
-    """What each layer is given when the model sees the example."""
+    """The input of each layer when the model runs on the example."""
     seen: dict[nn.Module, Tensor] = {}
 
     def look(layer: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -151,7 +152,7 @@ def inputs_of(model: nn.Module, example: Tensor, layers: Sequence[nn.Module]) ->
 
 
 def compare(swap: Swap, x: Tensor | None) -> str:
-    """A line about the two layers; outputs that differ are an error."""
+    """A line of the report about one layer; CannotAdoptError if outputs differ."""
     layer = next(module for module in swap.ours.modules() if isinstance(module, LambdaLayer2d))
     table = layer.table
     assert isinstance(table, RelativeTable)
@@ -163,7 +164,7 @@ def compare(swap: Swap, x: Tensor | None) -> str:
         size = table.size if table.is_global and table.size is not None else (SIDE, SIDE)
         x = torch.randn(2, layer.d_in, *size, dtype=weight.dtype, device=weight.device)
     if table.is_global and math.prod(x.shape[2:]) ** 2 * layer.k * layer.u > LARGEST:
-        return f"{what}, too large to be compared"  # the peers spell out every pair of positions
+        return f"{what}, too large to be compared"  # theirs stores every pair of positions
     with evaluating(swap.theirs, swap.ours), torch.no_grad():
         try:
             theirs, ours = swap.theirs(x), swap.ours(x)
@@ -173,14 +174,14 @@ def compare(swap: Swap, x: Tensor | None) -> str:
         if not error <= TOLERANCES.get(x.dtype, HALF_TOLERANCE):
             raise CannotAdoptError(f"{what}: ours differs by {error:.1e} of the largest output")
         what = f"{what}, on maps {' x '.join(map(str, x.shape[2:]))} outputs within {error:.0e}"
-        if x.device.type != "cpu":  # elsewhere calls return before they are done
+        if x.device.type != "cpu":  # on other devices calls are asynchronous
             return what
         best = best_times({"theirs": lambda: swap.theirs(x), "ours": lambda: swap.ours(x)}, range(ROUNDS))
     return f"{what}, {faster(best['theirs'], best['ours'])}"
 
 
 def compare_models(model: nn.Module, swaps: Sequence[Swap], example: Tensor) -> str:
-    """A line about the whole model, with our layers and with its own, which it keeps."""
+    """A line of the report about the whole model, which still has its own layers afterwards."""
 
     def run(*, back: bool) -> Callable[[], object]:
         return lambda: put(model, swaps, back=back)(example)

@@ -1,7 +1,7 @@
 """Networks as files that other programs run: ONNX, and torch's own pt2.
 
-Whatever plan computes a layer here, files hold standard operators only, so that they need none of our kernels. No file
-takes its name before it has been read back, run, and found equal to the network.
+Files contain standard operators only, whichever plan computes a layer here, so that they need none of our kernels. A
+file gets its name only after it was read back, run, and found equal to the network.
 """
 
 import io
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from importlib import import_module
+from inspect import signature
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -19,31 +20,33 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from lambdanets.files import atomic_path, can_be_written
+from lambdanets.models import ImageConfig, Network
 from lambdanets.nn.arguments import per_axis, positive
 from lambdanets.nn.modes import evaluating
 
-TRACED_BATCH = 2  # torch would take a size of 1 for one that never changes
+TRACED_BATCH = 2  # torch would take a size of 1 for a constant
 CHECKED_BATCHES = (1, 5)
 # Beyond this, torch writes the weights of an ONNX graph into a second file.
 LARGEST_ONNX = 1536 * 2**20
-
-
-# A network that magnifies rounding beyond this says nothing about its file.
+# A network that amplifies rounding beyond this cannot show that its file is right.
 ROUGHEST = 1e-3
+
+# Inputs of a network for a batch of b.
+MakeInputs = Callable[[int], tuple[Tensor, ...]]
 
 
 class ExportError(RuntimeError):
-    """What was exported is not what was asked for; no file has been written."""
+    """The exported network is not the one requested; no file has been written."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A file that was written, and how well it agrees with the network."""
+    """A written file, and how well it agrees with the network."""
 
     path: Path
     bytes: int
     operators: int  # nodes of the graph
-    opset: int | None  # of ONNX, None for pt2
+    opset: int | None  # of ONNX; None for pt2
     difference: float  # the largest of any output, relative to the largest output
 
     def __str__(self) -> str:
@@ -61,48 +64,43 @@ def export(
     in_chans: int | None = None,
     tell: Callable[[str], None] = lambda stage: None,
 ) -> Exported:
-    """Write a network in eval mode as a file that takes any number of images of one size.
+    """Write a network in eval mode as a file that takes a batch of any size.
 
     Args:
-        model: takes images (b, c, i, j) in float32 and answers with one tensor.
-        path: of the file. Nothing else is written, and a failure leaves what was there.
-        format: by default what the name of the file ends with.
-        size: of the images, one number for squares; `model.config.image_size` by default.
-        in_chans: of the images; `model.config.in_chans` by default, and 3 for a model without.
-        tell: is told what happens next, as it takes half a minute for a ResNet-50.
+        model: takes images (b, c, i, j) in float32, or the `example_inputs` of our other networks; returns one tensor.
+        path: of the file. Nothing else is written, and a failure leaves an older file as it was.
+        format: by default the extension of the file.
+        size: of the images, one number for squares, or of other inputs; that of the configuration by default.
+        in_chans: of the images; `model.config.in_chans` by default, or 3 for a model without it.
+        tell: is called with the next step, because exporting a ResNet-50 takes half a minute.
 
-    Outputs may differ from the network's by the tolerance of the format. Those of a deep network whose own rounding in
-    float32 is larger than that, which float64 shows, may differ by twice its rounding, up to 1e-3.
+    Outputs may differ from the network's by the tolerance of the format. If the rounding errors of a deep network in
+    float32, compared with float64, are larger than that, outputs may differ by twice those errors, up to 1e-3.
 
     Raises:
-        ExportError: if there are operators that other programs lack, or outputs that are not the network's.
+        ExportError: if other programs lack some of the operators, or the file computes other outputs.
     """
     path = Path(path)
     target = read_format(path, format)
-    shape = read_shape(model, size, in_chans)
+    inputs, names = read_inputs(model, size, in_chans)
     check_dtypes(model)
     for package in target.needs:
         import_module(package)
-    device = next(model.parameters(), torch.empty(0)).device
-
-    def images(b: int) -> Tensor:
-        return torch.randn(b, *shape, generator=torch.Generator().manual_seed(b)).to(device)
-
     with evaluating(model), torch.no_grad(), atomic_path(path) as temporary:
-        # First, as the network's own errors are clearer than those of its tracing.
-        expected = {b: model(images(b)) for b in CHECKED_BATCHES}
+        # First, because the network's own errors are clearer than those of tracing it.
+        expected = {b: model(*inputs(b)) for b in CHECKED_BATCHES}
         if not all(isinstance(y, Tensor) for y in expected.values()):
             raise ValueError(f"model must answer with one tensor, got {type(expected[1]).__name__}")
         tell("tracing the network")
-        program = trace(model, images(TRACED_BATCH))
+        program = trace(model, inputs(TRACED_BATCH))
         tell("writing the file")
-        written = target.write(program, temporary)
+        written = target.write(program, temporary, names)
         tell("comparing it with the network")
-        difference = max(relative_difference(written.run(images(b)), y) for b, y in expected.items())
-        if not difference <= target.tolerance:  # nan is not
+        difference = max(relative_difference(written.run(*inputs(b)), y) for b, y in expected.items())
+        if not difference <= target.tolerance:  # also if it is NaN
             exact = deepcopy(model).cpu().double()
-            rounding = max(relative_difference(y, exact(images(b).cpu().double())) for b, y in expected.items())
-            # Both may be so far from the truth, on different sides.
+            rounding = max(relative_difference(y, exact(*map(in_double, inputs(b)))) for b, y in expected.items())
+            # Each may be off by the rounding error, in opposite directions.
             if not difference <= min(2 * rounding, ROUGHEST):
                 raise ExportError(
                     f"{path.name} would differ from the network by {difference:.1e} of the largest output; "
@@ -113,8 +111,35 @@ def export(
     return Exported(path, size_of_file, written.operators, written.opset, difference)
 
 
+def read_inputs(
+    model: nn.Module, size: int | tuple[int, int] | None, in_chans: int | None
+) -> tuple[MakeInputs, list[str]]:
+    """Reproducible inputs of a network, and their names."""
+    if not isinstance(model, Network) or isinstance(model.config, ImageConfig):
+        shape = read_shape(model, size, in_chans)
+        device = next(model.parameters(), torch.empty(0)).device
+
+        def images(b: int) -> tuple[Tensor, ...]:
+            return (torch.randn(b, *shape, generator=torch.Generator().manual_seed(b)).to(device),)
+
+        return images, ["images"]
+    if in_chans is not None:
+        raise ValueError(f"in_chans is for networks that take images, got in_chans={in_chans}, {type(model).__name__}")
+
+    def examples(b: int) -> tuple[Tensor, ...]:
+        with torch.random.fork_rng():
+            torch.manual_seed(b)
+            return model.example_inputs(b, size)
+
+    return examples, list(signature(model.forward).parameters)[: len(examples(1))]
+
+
+def in_double(x: Tensor) -> Tensor:
+    return x.cpu().double() if x.is_floating_point() else x.cpu()
+
+
 def read_shape(model: nn.Module, size: int | tuple[int, int] | None, in_chans: int | None) -> tuple[int, int, int]:
-    """Of one image."""
+    """The shape of one image."""
     config = getattr(model, "config", None)
     size = getattr(config, "image_size", None) if size is None else size
     if size is None:
@@ -126,7 +151,7 @@ def read_shape(model: nn.Module, size: int | tuple[int, int] | None, in_chans: i
 
 
 def check_dtypes(model: nn.Module) -> None:
-    """Other precisions have other operators in other programs, or none."""
+    """Other programs may lack operators for other dtypes."""
     tensors = (*model.parameters(), *model.buffers())
     if any(t.is_meta for t in tensors):
         raise ValueError("model must have weights, got one on the meta device")
@@ -135,9 +160,10 @@ def check_dtypes(model: nn.Module) -> None:
         raise ValueError(f"model must be in float32, got {', '.join(sorted(others))}; model.float() converts it")
 
 
-def trace(model: nn.Module, images: Tensor) -> ExportedProgram:
-    """The graph of a network for any batch, with operators that every torch has."""
-    program = torch.export.export(model, (images,), dynamic_shapes=({0: torch.export.Dim("b", min=1)},))
+def trace(model: nn.Module, inputs: tuple[Tensor, ...]) -> ExportedProgram:
+    """The graph of a network for a batch of any size, with torch's own operators only."""
+    b = torch.export.Dim("b", min=1)
+    program = torch.export.export(model, inputs, dynamic_shapes=tuple({0: b} for _ in inputs))
     foreign = {str(target) for target in calls(program) if not is_standard(target)}
     if foreign:
         raise ExportError(f"the graph has operators that are not torch's own: {', '.join(sorted(foreign))}")
@@ -145,7 +171,7 @@ def trace(model: nn.Module, images: Tensor) -> ExportedProgram:
 
 
 def calls(program: ExportedProgram) -> list[object]:
-    """What a graph and its subgraphs call."""
+    """The functions that a graph and its subgraphs call."""
     graphs = [m.graph for m in program.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
     return [node.target for graph in graphs for node in graph.nodes if node.op == "call_function"]
 
@@ -158,29 +184,29 @@ def is_standard(target: object) -> bool:
 
 
 def relative_difference(y: Tensor, expected: Tensor) -> float:
-    """The largest difference, relative to the largest of what is expected; equal zeros do not differ."""
+    """The largest difference, relative to the largest expected value; 0 if both are zero."""
     y = y.to(expected)
     return 0.0 if torch.equal(y, expected) else ((y - expected).abs().max() / expected.abs().max()).item()
 
 
 class Written(NamedTuple):
-    """A file as it was read back."""
+    """A file that was read back."""
 
-    run: Callable[[Tensor], Tensor]
+    run: Callable[..., Tensor]
     operators: int
     opset: int | None
 
 
-def write_pt2(program: ExportedProgram, path: Path) -> Written:
-    packed = io.BytesIO()  # on a full disk, torch's own writer would end the process
+def write_pt2(program: ExportedProgram, path: Path, names: list[str]) -> Written:
+    packed = io.BytesIO()  # on a full disk, torch's own writer would abort the process
     torch.export.save(program, packed)
     path.write_bytes(packed.getbuffer())
-    with path.open("rb") as file:  # of a path, torch expects that it ends with .pt2
+    with path.open("rb") as file:  # torch.export.load expects paths to end with .pt2
         loaded = torch.export.load(file)
     return Written(loaded.module(), len(calls(loaded)), None)
 
 
-def write_onnx(program: ExportedProgram, path: Path) -> Written:
+def write_onnx(program: ExportedProgram, path: Path, names: list[str]) -> Written:
     import onnx
     import onnxruntime  # type: ignore[import-untyped]
 
@@ -197,12 +223,12 @@ def write_onnx(program: ExportedProgram, path: Path) -> Written:
                 dynamo=True,
                 verbose=False,
                 external_data=False,
-                dynamic_shapes=({0: "b"},),
-                input_names=["images"],
+                dynamic_shapes=tuple({0: "b"} for _ in names),
+                input_names=names,
                 output_names=["output"],
             )
         except torch.onnx.errors.OnnxExporterError as error:
-            cause = str(error.__cause__ or error).partition("\n")[0]  # behind it torch's advice, and the whole graph
+            cause = str(error.__cause__ or error).partition("\n")[0]  # torch's advice and the whole graph follow
             raise ExportError(f"torch has no ONNX for this network, pt2 may do: {cause}") from error
     model = onnx.load(path)
     nodes = list(onnx_nodes(model))
@@ -214,46 +240,47 @@ def write_onnx(program: ExportedProgram, path: Path) -> Written:
     options.intra_op_num_threads = torch.get_num_threads()
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
-    def run(images: Tensor) -> Tensor:
-        (output,) = session.run(None, {"images": images.cpu().numpy()})
+    def run(*inputs: Tensor) -> Tensor:
+        arrays = {name: x.cpu().numpy() for name, x in zip(names, inputs, strict=True)}
+        (output,) = session.run(None, arrays)
         return torch.from_numpy(output)
 
     return Written(run, len(nodes), next(opset.version for opset in model.opset_import if not opset.domain))
 
 
 def onnx_nodes(model: Any) -> Iterator[Any]:
-    """The nodes of an ONNX model: of the graph, of the graphs inside its nodes, and of its functions."""
+    """The nodes of an ONNX model: of its graph, of graphs inside nodes, and of its functions."""
     waiting = [*model.graph.node, *(node for function in model.functions for node in function.node)]
     while waiting:
         node = waiting.pop()
         yield node
         for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):  # a graph that is not there has no nodes
+            for inner in (attribute.g, *attribute.graphs):  # an absent graph has no nodes
                 waiting.extend(inner.node)
 
 
 class Format(NamedTuple):
-    """How a file is written, and how far its outputs may be from the network's."""
+    """How a file is written, and the tolerance of its outputs."""
 
-    write: Callable[[ExportedProgram, Path], Written]
+    write: Callable[[ExportedProgram, Path, list[str]], Written]  # the last are the names of inputs
     tolerance: float
     needs: tuple[str, ...] = ()
 
 
 FORMATS = {
-    # Another runtime adds up in other orders.
+    # Another runtime sums in other orders.
     "onnx": Format(write_onnx, 1e-4, needs=("onnx", "onnxscript", "onnxruntime")),
     "pt2": Format(write_pt2, 1e-5),
 }
 
 
 def read_format(path: Path, name: str | None) -> Format:
-    """The format asked for, or that of the file; mistakes are found before the work begins."""
+    """The requested format, or that of the file's extension; errors come before the work begins."""
     if not can_be_written(path):
         raise ValueError(f"path must be a file in a folder that can be written to, got {path}")
     if name is None and path.suffix[1:] not in FORMATS:
         raise ValueError(f"without a format, path must end with .onnx or .pt2, got {path}")
-    asked = path.suffix[1:] if name is None else name
-    if asked not in FORMATS:
+    chosen = path.suffix[1:] if name is None else name
+    if chosen not in FORMATS:
         raise ValueError(f"format must be onnx or pt2, got format={name!r}")
-    return FORMATS[asked]
+    return FORMATS[chosen]

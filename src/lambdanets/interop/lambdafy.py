@@ -1,4 +1,4 @@
-"""The 3x3 convolutions of somebody else's ResNet, turned into lambda layers by the paper's rules."""
+"""Conversion of the 3x3 convolutions of other libraries' ResNets to lambda layers, by the paper's rules."""
 
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from lambdanets.cost import before_and_after, count, without_memory
 from lambdanets.models.middle import Lambda, Place
-from lambdanets.models.resnet import ResNetConfig
+from lambdanets.models.resnet_config import ResNetConfig
 from lambdanets.nn.arguments import positive
 from lambdanets.nn.listeners import has_listeners
 
@@ -28,20 +28,20 @@ def lambdafy(
     show: Callable[[str], None] | None = print,
     **options: Any,
 ) -> nn.Module:
-    """Turn the 3x3 convolutions of a ResNet of torchvision or timm into lambda layers, which start at random.
+    """Replace the 3x3 convolutions of a ResNet of torchvision or timm by randomly initialised lambda layers.
 
-    All else keeps its weights, except that the last norm of a changed block starts at gamma 0, so that it begins as its
-    shortcut. A stride becomes an average over 3x3 behind the layer. Squeeze-and-excitation stays where the paper has it
-    beside lambda layers: in those blocks of the first two stages that have none. The model is changed in place and
-    returned; make the optimiser afterwards.
+    Everything else keeps its weights, except that the last norm of a changed block starts at gamma 0, so that the block
+    starts as its shortcut. A stride becomes a 3x3 average pool after the layer. As in the paper's hybrids,
+    squeeze-and-excitation stays only in blocks of the first two stages that have no lambda layer. The model is changed
+    in place and returned; create the optimiser afterwards.
 
     Args:
         stages: a placement for the four stages as in `create_model`, such as "CCLL" or "CC3L", or the numbers of some
             of `layer1` to `layer4`.
-        scope: of the lambda layers; 23, or 7 when u > 1, unless given; None is global.
-        image_size: for which embeddings are cut; by default what a model of timm says of itself, or 224.
-        show: is given a table of parameters and FLOPs before and after; None for none.
-        options: further ones of `lambdanets.models.Lambda`, such as `terms` or `share`.
+        scope: of the lambda layers; by default 23, or 7 when u > 1; None is global.
+        image_size: decides the size of embeddings; by default the input size of a timm model, or 224.
+        show: is called with a table of parameters and FLOPs before and after; None for no table.
+        options: further options of `lambdanets.models.Lambda`, such as `terms` or `share`.
 
     >>> from torchvision.models import resnet50
     >>> print(lambdafy(resnet50(), "CCLL", show=None).layer4[0].conv2[1])
@@ -74,7 +74,7 @@ def lambdafy(
 
 
 def config_of(model: nn.Module, stages: str | int | Collection[int], **options: Any) -> ResNetConfig:
-    """The model as one of ours, as far as the places of its lambda layers go."""
+    """A configuration of ours that has lambda layers in the same places."""
     if hasattr(model, "_orig_mod"):
         raise ValueError("lambdafy changes networks before they are compiled, got one behind torch.compile")
     if not all(isinstance(getattr(model, stage, None), nn.Sequential) for stage in STAGES):
@@ -101,7 +101,7 @@ def blocks_of(model: nn.Module) -> Iterator[tuple[int, int, nn.Module]]:
 
 
 def chosen(model: nn.Module, config: ResNetConfig) -> Iterator[tuple[str, int, int, nn.Conv2d]]:
-    """The 3x3 convolutions to replace, with their names and places."""
+    """The 3x3 convolutions to replace, with their names, stages and blocks."""
     for stage, block, module in blocks_of(model):
         if not config.is_lambda(stage, block):
             continue
@@ -118,8 +118,10 @@ def chosen(model: nn.Module, config: ResNetConfig) -> Iterator[tuple[str, int, i
 
 
 def begin_as_shortcut(block: nn.Module) -> None:
-    """As the paper's blocks do. What a random layer makes of features grows quadratically from layer to layer where
-    running statistics do not fit yet, and would overflow after a few.
+    """Zero the last norm of a block, as the paper does.
+
+    While running statistics do not fit yet, features grow quadratically from one random layer to the next, and would
+    overflow after a few.
     """
     norms = [
         child
@@ -127,12 +129,12 @@ def begin_as_shortcut(block: nn.Module) -> None:
         if isinstance(getattr(child, "running_var", None), Tensor) or isinstance(child, nn.GroupNorm | nn.LayerNorm)
     ]
     if norms and isinstance(norms[-1].weight, Tensor):
-        # A frozen zero would keep the block closed: its layer, which starts at random, could never learn.
+        # A new parameter, because a frozen gamma of 0 would never let the new layer learn.
         norms[-1].weight = nn.Parameter(torch.zeros_like(norms[-1].weight))
 
 
 def refuse_unlike(name: str, convolution: nn.Conv2d) -> None:
-    """Only what the paper replaces has a rule."""
+    """The paper has rules for plain 3x3 convolutions only."""
     like = nn.Conv2d(convolution.in_channels, convolution.out_channels, 3, convolution.stride[0], 1, bias=False)
     if str(convolution) != str(like):
         raise ValueError(f"{name} is {convolution}; only plain 3x3 convolutions can become lambda layers")
@@ -141,7 +143,7 @@ def refuse_unlike(name: str, convolution: nn.Conv2d) -> None:
 
 
 def input_size(model: nn.Module) -> int:
-    """What timm's models say of themselves; torchvision's say nothing."""
+    """The input size of a timm model; models of torchvision do not record theirs."""
     said = getattr(model, "pretrained_cfg", None)
     return int(said["input_size"][-1]) if isinstance(said, dict) and "input_size" in said else IMAGE_SIZE
 
@@ -151,7 +153,7 @@ def channels_in(model: nn.Module) -> int:
 
 
 def map_sizes(model: nn.Module, shape: tuple[int, ...]) -> dict[str, tuple[int, int]]:
-    """Of the maps that every convolution sees, from a pass without numbers."""
+    """Sizes of the maps that every convolution sees, from a forward pass on the meta device."""
     shadow = without_memory(model).eval()
     sizes: dict[str, tuple[int, int]] = {}
     for name, module in shadow.named_modules():

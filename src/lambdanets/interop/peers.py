@@ -1,7 +1,8 @@
-"""The lambda layers of other libraries, read as ours: which parameter is which, in which order.
+"""Readers of other libraries' lambda layers: which parameter of theirs is which of ours, in which order.
 
-Both peers compute what `LambdaLayer2d` computes. lucidrains stores keys and values as (u, k) and (u, v), we as (k, u)
-and (v, u). Both keep the embeddings of a window as the weight of a 3-d convolution, whose bias is our `position_bias`.
+Both libraries compute what `LambdaLayer2d` computes. lucidrains stores keys and values as (u, k) and (u, v), we store
+them as (k, u) and (v, u). Both keep the embeddings of a window as the weight of a 3-d convolution, whose bias is our
+`position_bias`.
 """
 
 from collections.abc import Callable
@@ -14,16 +15,16 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 class CannotAdoptError(ValueError):
-    """A layer has something that ours has not; the message says what."""
+    """A layer has something that ours does not support; the message says what."""
 
 
 class Reading(NamedTuple):
-    """A peer's layer in our terms."""
+    """A layer of another library in our terms."""
 
     options: dict[str, Any]  # arguments of LambdaLayer2d
-    state: dict[str, Tensor]  # its state_dict; what requires a gradient is trained
-    norms: dict[str, _BatchNorm]  # whose settings our norms take
-    behind: nn.Module | None  # what the peer does to its output
+    state: dict[str, Tensor]  # its state_dict, with requires_grad
+    norms: dict[str, _BatchNorm]  # with the settings for our norms
+    behind: nn.Module | None  # applied to the output
 
 
 def read_lucidrains(layer: Any) -> Reading:
@@ -70,8 +71,8 @@ def read_timm(layer: Any) -> Reading:
         "table.weight": table,
     }
     if layer.qkv.bias is not None:
-        # Batch norms take a bias of queries and values away with the mean. One of the keys is the same at all
-        # positions, and softmax over them does not see it.
+        # Batch norms remove a bias of queries and values together with the mean. A bias of the keys is the same at all
+        # positions, so the softmax over positions ignores it.
         of_queries, _, of_values = layer.qkv.bias.detach().split(widths)
         for name, shift in (("query_norm", of_queries), ("value_norm", of_values)):
             if f"{name}.running_mean" in state:
@@ -81,7 +82,7 @@ def read_timm(layer: Any) -> Reading:
     return reading(options, state, bias, layer, None if isinstance(layer.pool, nn.Identity) else layer.pool)
 
 
-# By the module and the name of their class: nobody has to be imported to be recognised.
+# By module and class name, so that no library has to be imported.
 READERS: dict[tuple[str, str], Callable[[Any], Reading]] = {
     ("lambda_networks.lambda_networks", "LambdaLayer"): read_lucidrains,
     ("timm.layers.lambda_layer", "LambdaLayer"): read_timm,
@@ -98,7 +99,7 @@ def reading(
 
 
 def intra_depth_last(u: int, channels: int) -> Int[Tensor, "_"]:
-    """The order that makes channels stored as (u, channels) come as (channels, u).
+    """Indices that reorder channels stored as (u, channels) to (channels, u).
 
     >>> intra_depth_last(2, 3)
     tensor([0, 3, 1, 4, 2, 5])
@@ -107,7 +108,7 @@ def intra_depth_last(u: int, channels: int) -> Int[Tensor, "_"]:
 
 
 def read_projection(name: str, convolution: nn.Module, *, with_bias: bool = False) -> Float[Tensor, "e d"]:
-    """A 1x1 convolution as a matrix; `with_bias` if whoever asks sees to that."""
+    """A 1x1 convolution as a matrix; `with_bias` if the caller handles the bias."""
     if type(convolution) is not nn.Conv2d or convolution.kernel_size != (1, 1) or convolution.groups != 1:
         raise CannotAdoptError(f"its {name} is {convolution}, not a 1x1 convolution")
     if convolution.stride != (1, 1) or convolution.padding not in ((0, 0), "valid", "same"):
@@ -120,7 +121,7 @@ def read_projection(name: str, convolution: nn.Module, *, with_bias: bool = Fals
 def read_window(
     name: str, convolution: nn.Module, flat_axis: int
 ) -> tuple[int, Float[Tensor, "p k u"], Float[Tensor, "k"] | None]:
-    """The side of a window, its embeddings and their bias, from a convolution that is flat along one of its axes."""
+    """The side of a window, its embeddings and their bias, from a 3-d convolution with size 1 along one axis."""
     if type(convolution) is not nn.Conv3d:
         raise CannotAdoptError(f"its {name} is {convolution}, not a 3-d convolution")
     weight = convolution.weight.squeeze(2 + flat_axis)  # (k, u, r, r)
@@ -134,7 +135,7 @@ def read_window(
 
 
 def read_norm(name: str, norm: nn.Module, order: Int[Tensor, "_"] | None = None) -> dict[str, Tensor]:
-    """The parameters and statistics of a batch norm, under a name of ours and in our order of channels."""
+    """Parameters and statistics of a batch norm, with our names and in our order of channels."""
     if type(norm) not in (nn.BatchNorm2d, nn.SyncBatchNorm):
         raise CannotAdoptError(f"its {name} is {norm}, not a batch norm")
     tensors = {**dict(norm.named_parameters()), **dict(norm.named_buffers())}

@@ -13,7 +13,7 @@ from lambdanets.nn.rectified import Rectified, norm_then_relu, norms_then_relu
 
 EXPANSION = 4
 
-# The paper's two, by the length of training that they belong to, and one for images of 8 to 64 pixels.
+# The paper's two, named by their epochs of training, and one for images of 8 to 64 pixels.
 Setup = Literal["90", "350", "small"]
 
 
@@ -22,7 +22,7 @@ def conv_norm_act(d_in: int, d_out: int, side: int, stride: int = 1) -> Rectifie
 
 
 def make_stem(setup: Setup, in_chans: int, width: int) -> nn.Sequential:
-    """From an image to `width` channels, at a quarter of the resolution or, if small, at all of it."""
+    """From an image to `width` channels at a quarter of the resolution, or at full resolution if small."""
     if setup == "small":
         return conv_norm_act(in_chans, width, 3)
     if setup == "90":
@@ -36,7 +36,7 @@ def make_stem(setup: Setup, in_chans: int, width: int) -> nn.Sequential:
 
 
 def make_shortcut(setup: Setup, d_in: int, d_out: int, stride: int) -> nn.Sequential:
-    """The projection beside the first block of a stage; ResNet-D averages before it strides."""
+    """The projection shortcut of the first block of a stage; ResNet-D pools before it."""
     pooled = setup == "350" and stride > 1
     pool = [nn.AvgPool2d(2, stride, ceil_mode=True, count_include_pad=False)] if pooled else []
     projection = Conv2d(d_in, d_out, 1, 1 if pooled else stride)
@@ -44,7 +44,7 @@ def make_shortcut(setup: Setup, d_in: int, d_out: int, stride: int) -> nn.Sequen
 
 
 class DropPath(nn.Module):
-    """While training, leaves the residual of an example out with probability `rate`, and scales those that stay."""
+    """Stochastic depth: in training, drops the residual of an example with probability `rate` and rescales others."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class DropPath(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1x1 to the width of its place, the middle layer, 1x1 to four times that, each normed; beside it a shortcut."""
+    """1x1 convolution to the width of its place, the middle layer, 1x1 to four times that, each normed; a shortcut."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Bottleneck(nn.Module):
         self.middle = middle(place)
         self.middle_norm = Rectified(nn.BatchNorm2d(place.width), nn.ReLU(inplace=True))
         last_norm = nn.BatchNorm2d(d_out)
-        nn.init.zeros_(last_norm.weight)  # every block begins as its shortcut
+        nn.init.zeros_(last_norm.weight)  # every block starts as its shortcut
         self.expand = nn.Sequential(Conv2d(place.width, d_out, 1), last_norm)
         self.se = nn.Identity() if se_ratio is None else SqueezeExcitation(d_out, se_ratio)
         self.drop_path = DropPath(drop_path)
@@ -105,9 +105,9 @@ class Bottleneck(nn.Module):
         return torch.relu_(norm(y) + shortcut) if together is None else together
 
     def is_plain(self) -> bool:
-        """Nothing stands between the last norms and the sum, and nobody listens to what they are parts of.
+        """Whether the last norms can be fused with the sum and the rectifier.
 
-        Nor has anybody put something else where these parts are.
+        That needs nothing in between, no hooks on the modules that would be bypassed, and none of them replaced.
         """
         if type(self.se) is not nn.Identity or type(self.drop_path) is not DropPath:
             return False

@@ -1,6 +1,6 @@
-"""A network as two files: config.json says what it is and what its weights hash to, model.safetensors holds them.
+"""Networks as two files: config.json with the configuration and a hash of the weights, and model.safetensors.
 
-Neither can run code when it is read.
+Reading them never runs code from them.
 """
 
 import hashlib
@@ -17,27 +17,22 @@ from torch import Tensor, nn
 
 from lambdanets.fields import brief, with_tuples
 from lambdanets.files import read_json, reason, sha256, synchronise, write_atomically
+from lambdanets.models.families import FAMILIES
 from lambdanets.models.fill import CheckDtype, aliases, any_dtype, fill, name_of
-from lambdanets.models.registry import Config, Network
-from lambdanets.models.resnet import ResNet, ResNetConfig
-from lambdanets.models.vit import ViT, ViTConfig
+from lambdanets.models.network import Network
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 FORMAT = 1
 USUAL_DTYPES = ("float32", "float64", "bfloat16", "float16")
 LARGEST_HEADER = 100 * 2**20  # bytes that safetensors allows for the names of tensors
-ARCHITECTURES: dict[str, tuple[type[Network], type[Config]]] = {
-    "ResNet": (ResNet, ResNetConfig),
-    "ViT": (ViT, ViTConfig),
-}
 
 
 class CheckpointError(ValueError):
-    """A network that cannot be saved as it is, or a file that is not one of ours, or damaged; the message names it."""
+    """A network that its configuration does not describe, or a damaged or foreign file; the message names it."""
 
 
 def write_checkpoint(model: Network, folder: Path) -> None:
-    """Weights, then the configuration: without that nobody takes the folder for a network."""
+    """The weights first: a folder without config.json is not a saved network."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -52,7 +47,7 @@ def write_checkpoint(model: Network, folder: Path) -> None:
     description = {
         "library": "lambdanets",
         "format": FORMAT,
-        "architecture": type(model).__name__,
+        "architecture": next(name for name, family in FAMILIES.items() if type(model) is family.network),
         "config": asdict(model.config),
         "config_sha256": sha256_of_config(asdict(model.config)),
         **described_dtypes(tensors),
@@ -62,7 +57,7 @@ def write_checkpoint(model: Network, folder: Path) -> None:
 
 
 def described_dtypes(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The dtype of floating-point tensors, and of those that differ from most."""
+    """The most frequent dtype of floating-point tensors, and the names of tensors with another."""
     found = {name: name_of(tensor.dtype) for name, tensor in tensors.items() if tensor.is_floating_point()}
     usual = Counter(found.values()).most_common(1)[0][0]
     others = {name: dtype for name, dtype in found.items() if dtype != usual}
@@ -70,7 +65,7 @@ def described_dtypes(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
 
 
 def read_checkpoint(config_file: Path, weights_file: Path, dtype: torch.dtype | None = None) -> Network:
-    """The network that the two files hold, in eval mode, in the dtypes it was saved in or in the one that is given."""
+    """The network in the two files, in eval mode, in `dtype` or by default in the dtypes it was saved in."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -78,8 +73,8 @@ def read_checkpoint(config_file: Path, weights_file: Path, dtype: torch.dtype | 
     try:
         model = described(description)
     except (TypeError, ValueError, RuntimeError) as error:  # torch's for sizes that no tensor has
-        told = str(error).partition("\n")[0]
-        raise CheckpointError(f"{config_file} does not describe a network of this version: {told}") from error
+        message = str(error).partition("\n")[0]
+        raise CheckpointError(f"{config_file} does not describe a network of this version: {message}") from error
     found = sha256_of_weights(weights_file, model)
     if found != description["sha256"]:
         raise CheckpointError(
@@ -87,18 +82,18 @@ def read_checkpoint(config_file: Path, weights_file: Path, dtype: torch.dtype | 
             f"{config_file.name} says {brief(description['sha256'])}"
         )
     try:
-        # Copied to where torch would have them: products of tensors that begin elsewhere may round differently.
+        # Copied for torch's alignment: products of tensors that are aligned differently may round differently.
         tensors = {name: t.clone() for name, t in load_file(weights_file).items()}
         fill(model, tensors, dtypes_as_described(description) if dtype is None else any_dtype)
     except (SafetensorError, ValueError) as error:
         raise CheckpointError(f"{weights_file} does not hold what {config_file.name} describes: {error}") from error
     if dtype is None and "dtype" not in description:
-        warn_of_unusual(weights_file, config_file, tensors)
+        warn_of_other_dtypes(weights_file, config_file, tensors)
     return (model if dtype is None else model.to(dtype)).eval()
 
 
 def sha256_of_weights(file: Path, model: Network) -> str:
-    """Of a file that is no larger than the weights of the network can be: more would be hashed for hours."""
+    """The hash of a file that is no larger than the network's weights: hashing a huge one would take hours."""
     largest = LARGEST_HEADER + sum(8 * tensor.numel() for tensor in model.state_dict().values())
     try:
         if file.stat().st_size > largest:
@@ -111,19 +106,19 @@ def sha256_of_weights(file: Path, model: Network) -> str:
 
 
 def dtypes_as_described(description: Mapping[str, Any]) -> CheckDtype:
-    """Every tensor has the dtype that config.json has for it. The first versions wrote none."""
+    """A check that every tensor has the dtype in config.json; files of the first versions have none."""
     usual, others = description.get("dtype"), description.get("other_dtypes", {})
 
     def check(name: str, dtype: torch.dtype) -> str | None:
         if usual is None:
             return None if name_of(dtype) in USUAL_DTYPES else f"one of {', '.join(USUAL_DTYPES)}"
         wanted = others.get(name, usual)
-        return None if wanted == name_of(dtype) else f"{wanted}; dtype= loads it as any other"
+        return None if wanted == name_of(dtype) else f"{wanted}; dtype= loads it in any dtype"
 
     return check
 
 
-def warn_of_unusual(weights_file: Path, config_file: Path, tensors: Mapping[str, Tensor]) -> None:
+def warn_of_other_dtypes(weights_file: Path, config_file: Path, tensors: Mapping[str, Tensor]) -> None:
     found = {name_of(t.dtype) for t in tensors.values() if t.is_floating_point()} - {"float32"}
     if found:
         warnings.warn(
@@ -134,16 +129,16 @@ def warn_of_unusual(weights_file: Path, config_file: Path, tensors: Mapping[str,
 
 
 def described(description: dict[str, Any]) -> Network:
-    """The network without its weights."""
-    name = description.get("architecture", "ResNet")
-    if not isinstance(name, str) or name not in ARCHITECTURES:
-        raise ValueError(f"architecture must be one of {', '.join(ARCHITECTURES)}, got {brief(name)}")
-    network, config = ARCHITECTURES[name]
-    return network.on_meta(config(**with_tuples(description["config"])))
+    """The network on the meta device, without weights."""
+    name = description.get("architecture", "ResNet")  # files of the first versions have none
+    if not isinstance(name, str) or name not in FAMILIES:
+        raise ValueError(f"architecture must be one of {', '.join(FAMILIES)}, got {brief(name)}")
+    family = FAMILIES[name]
+    return family.network.on_meta(family.config(**with_tuples(description["config"])))
 
 
 def sha256_of_config(config: dict[str, Any]) -> str:
-    """However the file is laid out."""
+    """Independent of the layout of the file."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
@@ -176,17 +171,16 @@ def read_description(file: Path) -> dict[str, Any]:
 
 
 def refuse_changed(model: Network) -> None:
-    """What the configuration does not tell would be lost."""
-    if type(model) not in [network for network, _ in ARCHITECTURES.values()]:
-        raise CheckpointError(f"files hold {' and '.join(ARCHITECTURES)}, not what a {type(model).__name__} may add")
+    """Whatever the configuration does not describe would be lost."""
+    if type(model) not in [family.network for family in FAMILIES.values()]:
+        raise CheckpointError(f"files hold {' and '.join(FAMILIES)}, not what a {type(model).__name__} may add")
     if any(tensor.is_meta for tensor in model.state_dict().values()):
         raise CheckpointError("a network on the meta device has no weights to save")
-    for part in ("middle", "mixer"):
-        if getattr(model, f"has_own_{part}", False):
-            raise CheckpointError(f"a network with a `{part}` of its own is not described by its configuration")
+    if model.custom_part is not None:
+        raise CheckpointError(f"a network with its own `{model.custom_part}` is not described by its configuration")
     described = type(model).on_meta(model.config)
-    for looked_at in (shapes, kinds, aliases):
-        expected, held = looked_at(described), looked_at(model)
+    for aspect in (shapes, kinds, aliases):
+        expected, held = aspect(described), aspect(model)
         for name in {**expected, **held}:
             if expected.get(name) != held.get(name):
                 raise CheckpointError(
@@ -199,7 +193,7 @@ def shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
 
 
 def kinds(model: nn.Module) -> dict[str, tuple[type[nn.Module] | None, str]]:
-    """What weights do not tell: the settings of every module, and of activations, pools and the like which they are."""
+    """What weights do not show: the settings of every module, and the classes of those without weights."""
     return {
         name: (None if module.state_dict() else type(module), module.extra_repr())
         for name, module in model.named_modules()

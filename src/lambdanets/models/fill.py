@@ -1,4 +1,4 @@
-"""Tensors from a file into a network that has no memory yet, if they are the ones that it describes."""
+"""Loading the tensors of a file into a network on the meta device, after checking that they fit."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -8,16 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# Of floating-point tensors by name: None if the file may hold that dtype, or what it should be.
+# From the name and dtype of a floating-point tensor: None if that dtype is allowed, otherwise what it should be.
 CheckDtype = Callable[[str, torch.dtype], str | None]
 
 
 def any_dtype(name: str, dtype: torch.dtype) -> None:
-    """For networks that are converted afterwards."""
+    """No check, for networks that are converted afterwards."""
 
 
 def aliases(model: nn.Module) -> dict[str, str]:
-    """Further names of tensors that have one already, where tables are shared, with their first names."""
+    """Second names of shared parameters, with their first names."""
     first: dict[int, str] = {}
     found = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
@@ -27,9 +27,9 @@ def aliases(model: nn.Module) -> dict[str, str]:
 
 
 def fill(model: nn.Module, tensors: Mapping[str, Any], check_dtype: CheckDtype) -> None:
-    """Give a network on the meta device the tensors of a file; ValueError, in one sentence, if they are not its own.
+    """Assign the tensors of a file to a network on the meta device; ValueError, in one sentence, if they do not fit.
 
-    Integer tensors, which count, have the network's own dtype; `check_dtype` judges the others.
+    Integer tensors, such as counters, must have the network's dtype; `check_dtype` decides about the others.
     """
     shared = aliases(model)
     expected = {name: tensor for name, tensor in model.state_dict().items() if name not in shared}
@@ -43,7 +43,7 @@ def fill(model: nn.Module, tensors: Mapping[str, Any], check_dtype: CheckDtype) 
         raise ValueError(f"{problems[0]}{more}")
     own = {name: tensors[name] for name in expected}
     state: Any = OrderedDict(own | {alias: own[name] for alias, name in shared.items()})
-    if hasattr(tensors, "_metadata"):  # the record of their geometry, which modules check
+    if hasattr(tensors, "_metadata"):  # which records the geometry that modules check
         state._metadata = tensors._metadata
     try:
         model.load_state_dict(state, assign=True)
@@ -52,10 +52,10 @@ def fill(model: nn.Module, tensors: Mapping[str, Any], check_dtype: CheckDtype) 
 
 
 def reason_of(error: Exception) -> str:
-    """The first of the complaints of `load_state_dict`, and how many more there are."""
-    told = [line.strip() for line in str(error).splitlines() if not line.startswith("Error(s)")]
-    more = f", and {len(told) - 1} more" if len(told) > 1 else ""
-    return f"{''.join(told[:1])}{more}"
+    """The first error of `load_state_dict`, and the number of further ones."""
+    lines = [line.strip() for line in str(error).splitlines() if not line.startswith("Error(s)")]
+    more = f", and {len(lines) - 1} more" if len(lines) > 1 else ""
+    return f"{''.join(lines[:1])}{more}"
 
 
 def problem_with(found: Any, described: Tensor, check_dtype: Callable[[torch.dtype], str | None]) -> str | None:

@@ -1,6 +1,6 @@
-"""The Transformers of torch.nn as ours, with the same weights and the same outputs.
+"""Conversion of the Transformers of torch.nn to ours, with the same weights and outputs.
 
-Ours have their batch first whatever `batch_first` says, and masks that are True where a token may be used.
+Ours are always batch-first, and their masks are True where a token may be used.
 """
 
 import warnings
@@ -12,21 +12,13 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from lambdanets.models.transformer import (
-    Activation,
-    Block,
-    DecoderBlock,
-    EncoderBlock,
-    EncoderDecoder,
-    Stack,
-    Transformer,
-    TransformerDecoder,
-)
+from lambdanets.models.transformer import EncoderDecoder, Stack, Transformer, TransformerDecoder
+from lambdanets.models.transformer_blocks import Activation, Block, DecoderBlock, EncoderBlock
 
 TheirLayer = nn.TransformerEncoderLayer | nn.TransformerDecoderLayer
 TheirStack = nn.TransformerEncoder | nn.TransformerDecoder
 
-# What a part is called there and here.
+# Names of parts in torch and here.
 SHARED = {
     "self_attn": "mix.layer",
     "norm1": "mix.norm",
@@ -38,17 +30,17 @@ IN_DECODERS = {**SHARED, "multihead_attn": "cross.layer", "norm2": "cross.norm",
 
 
 def from_torch(theirs: nn.Module, *, causal: bool = False) -> nn.Module:
-    """A copy of a Transformer, of its encoder or decoder, or of one of their layers.
+    """Convert a Transformer of torch.nn, its encoder or decoder, or one of their layers.
 
-    Outputs are the same in evaluation, for the same masks; what ours cannot do the same is refused. In training torch's
-    attention drops weights of its maps too, which ours has no place for; a warning says so if `theirs` is in training
-    and has such dropout. All other dropout comes along.
+    Outputs in eval mode are the same for the same masks; options that ours does not support raise an error. Dropout of
+    attention weights is not supported: it is left out, with a warning if `theirs` is in training mode. All other
+    dropout is kept.
 
     Args:
         theirs: becomes an `EncoderDecoder`, a `Transformer` or `TransformerDecoder`, an `EncoderBlock` or
             `DecoderBlock`.
-        causal: has the causal mask built in that theirs is given as `mask` or `tgt_mask`, a Transformer in its decoder
-            only. By default ours equals theirs without such a mask.
+        causal: builds in the causal mask that theirs takes as `mask` or `tgt_mask`, in the decoder only for a whole
+            Transformer. By default ours equals theirs without such a mask.
 
     >>> theirs = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(32, 4, batch_first=True), 2).eval()
     >>> ours, x = from_torch(theirs), torch.randn(2, 7, 32)
@@ -70,7 +62,7 @@ def from_torch(theirs: nn.Module, *, causal: bool = False) -> nn.Module:
 
 
 def refuse_unlike(part: nn.Module) -> None:
-    """What torch's own classes can be told and ours cannot, and classes that may do something else."""
+    """Options of torch's classes that ours do not support, and subclasses, which may do something else."""
     if isinstance(part, TheirLayer | TheirStack | nn.Transformer) and not type(part).__module__.startswith("torch.nn."):
         raise ValueError(
             f"from_torch: {type(part).__name__} is made from a class of torch.nn and may do something else"
@@ -131,7 +123,7 @@ def stack_from(theirs: TheirStack, causal: bool) -> Stack:
 
 
 def options_of(theirs: TheirLayer, causal: bool) -> dict[str, Any]:
-    """What makes a block or stack of ours like a layer of theirs."""
+    """Arguments with which a block or stack of ours is like a layer of theirs."""
     attention, is_encoder = theirs.self_attn, isinstance(theirs, nn.TransformerEncoderLayer)
     mixer_options = {"h": attention.num_heads, "bias": attention.in_proj_bias is not None}
     return {
@@ -167,7 +159,7 @@ def weights_of(theirs: TheirLayer) -> Iterator[tuple[str, Tensor]]:
 
 
 def split_heads(prefix: str, name: str, together: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Weights or biases of queries, keys and values that are one tensor."""
+    """Separate the weights or biases of queries, keys and values that are stored as one tensor."""
     for part, tensor in zip(("query", "key", "value"), together.chunk(3), strict=True):
         yield f"{prefix}.{part}.{name}", copy_of(tensor)
 
@@ -177,5 +169,5 @@ def copied(module: nn.Module) -> dict[str, Tensor]:
 
 
 def copy_of(tensor: Tensor) -> Tensor:
-    """Its numbers, and whether it is trained."""
+    """A copy of the values and of requires_grad."""
     return tensor.detach().clone().requires_grad_(tensor.requires_grad)

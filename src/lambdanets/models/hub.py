@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import ModelHubMixin, hf_hub_download
+from huggingface_hub import ModelCard, ModelHubMixin, hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
 from lambdanets.models.checkpoint import (
@@ -19,19 +19,15 @@ from lambdanets.models.checkpoint import (
     refuse_changed,
     write_checkpoint,
 )
-from lambdanets.models.registry import Network
+from lambdanets.models.network import Network
 
 CARD = "model_card_kwargs"
 PUSH_OPTIONS = inspect.signature(ModelHubMixin.push_to_hub).parameters.keys() - {"self", "config"}  # ours has its own
 LOAD_OPTIONS = {"revision", "cache_dir", "force_download", "local_files_only", "token"}
 
 
-class Parcel(
-    ModelHubMixin,
-    library_name="lambdanets",
-    tags=["lambda-networks", "image-classification"],
-):
-    """A network on its way: the mixin asks it to be written to a folder."""
+class HubModel(ModelHubMixin, library_name="lambdanets", tags=["lambda-networks"]):
+    """The mixin around a network, so that networks do not have to import huggingface_hub to inherit from it."""
 
     def __init__(self, model: Network) -> None:
         self.model = model
@@ -39,12 +35,18 @@ class Parcel(
     def _save_pretrained(self, save_directory: Path) -> None:
         write_checkpoint(self.model, save_directory)
 
+    def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
+        card = super().generate_model_card(*args, **kwargs)
+        data: Any = card.data  # its attributes are those of the card
+        data.tags = sorted({*data.tags, *self.model.hub_tags})
+        return card
+
 
 def save(model: Network, folder: Path, *, push_to_hub: bool = False, **options: Any) -> str | None:
-    """Into a temporary folder first: the mixin begins by removing what an older network needs.
+    """Write to a temporary folder first, because the mixin begins by removing files of an older network.
 
-    What ends this early leaves the older network, unless it comes between the two renames: loading then says that the
-    weights belong to another network. What is uploaded is saved before, whatever becomes of the upload.
+    An interrupted call leaves the older network, except between the two renames: loading then reports that the weights
+    belong to another network. The folder is saved before the upload, and stays if that fails.
     """
     refuse_unknown("save_pretrained", options, PUSH_OPTIONS)
     folder = folder.resolve()
@@ -52,10 +54,10 @@ def save(model: Network, folder: Path, *, push_to_hub: bool = False, **options: 
         raise CheckpointError(f"{folder} is a file, not a folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
     local = {name: value for name, value in options.items() if name == CARD}
-    beside = folder if folder.exists() else folder.parent  # an older one may have a disk of its own
+    beside = folder if folder.exists() else folder.parent  # on the same file system, so that files can be renamed
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=beside) as name:
         new = Path(name) / folder.name
-        Parcel(model).save_pretrained(new, **local)
+        HubModel(model).save_pretrained(new, **local)
         folder.mkdir(exist_ok=True)
         for file in sorted(new.iterdir(), key=lambda file: file.name == CONFIG):
             if file.name != "README.md" or not (folder / file.name).exists():
@@ -71,8 +73,8 @@ def save(model: Network, folder: Path, *, push_to_hub: bool = False, **options: 
 
 def push(model: Network, repo_id: str, **options: Any) -> str:
     refuse_unknown("push_to_hub", options, PUSH_OPTIONS)
-    refuse_changed(model)  # also when it is written, but then there is a repository for it
-    address: str = Parcel(model).push_to_hub(repo_id=repo_id, **options)
+    refuse_changed(model)  # before a repository is created for it
+    address: str = HubModel(model).push_to_hub(repo_id=repo_id, **options)
     return address
 
 

@@ -1,6 +1,6 @@
-"""What stands in the middle of a bottleneck: a 3x3 convolution, a lambda layer, or any layer that is told its place.
+"""The middle layer of a bottleneck: a 3x3 convolution, a lambda layer, or any layer made for its place.
 
-Middle: Place -> a module that takes maps (b, d_in or width, *size) to maps (b, width, *ceil(size / stride))
+Middle: Place -> a module from maps (b, d_in or width, *size) to maps (b, width, *ceil(size / stride))
 """
 
 from collections.abc import Callable, Mapping
@@ -18,18 +18,18 @@ from lambdanets.nn.tables import RelationTable
 
 
 class Place(NamedTuple):
-    """Where in a network a layer stands."""
+    """The position of a layer in a ResNet, and the maps that it sees there."""
 
-    width: int  # channels that go out, and come in unless d_in says otherwise
+    width: int  # output channels, and input channels unless d_in is given
     stride: int
-    size: tuple[int, int]  # of the map that comes in, at the network's image size
+    size: tuple[int, int]  # of the input map, at the network's image size
     stage: int  # 0 is c2
-    block: int  # of its stage
+    block: int  # within its stage
     d_in: int | None = None
 
 
 class Conv2d(nn.Conv2d):
-    """A convolution without bias that starts as in the ResNets: normal, scaled to its outputs."""
+    """A convolution without bias, initialised as in ResNets: Kaiming normal, fan out."""
 
     def __init__(self, d_in: int, d_out: int, side: int, stride: int = 1) -> None:
         super().__init__(d_in, d_out, side, stride, side // 2, bias=False)
@@ -42,15 +42,15 @@ class Conv2d(nn.Conv2d):
         return super().forward(x) if y is None else y
 
 
-# Makes the layer for a place.
+# Makes the layer of a place.
 Middle = Callable[[Place], nn.Module]
 
-# What the place of a layer decides and no option of it.
+# Arguments of a layer that its place decides.
 DECIDED = ("d_context", "size", "stride", "table")
 
 
 def check_options(owner: str, layer: type[nn.Module], options: Mapping[str, Any]) -> None:
-    """Before anything is built: a layer has them all, and they leave it in its place."""
+    """Check that a layer has these options and that its place does not decide them, before anything is built."""
     known_options(owner, options, [name for name in keywords(layer) if name not in DECIDED])
 
 
@@ -60,16 +60,16 @@ def convolution(place: Place) -> nn.Module:
 
 
 class Strided(nn.Sequential):
-    """A layer at full resolution, and an average over 3x3 that strides; what hangs over the edge is left out."""
+    """A layer at full resolution, followed by a strided 3x3 average pool that does not count padding."""
 
     def __init__(self, layer: nn.Module, stride: int) -> None:
         super().__init__(layer, nn.AvgPool2d(3, stride, 1, count_include_pad=False))
 
 
 class Named:
-    """A layer of the family by its name, or several one after another: "axial", "convolution+squeeze".
+    """A layer by name, or several in sequence: "axial", "convolution+squeeze".
 
-    All are at the resolution that comes in, but for a convolution at the front, which strides itself.
+    All run at the input resolution, except that a convolution, which can only come first, has the stride.
     """
 
     def __init__(self, names: str, options: Mapping[str, Any]) -> None:
@@ -97,9 +97,9 @@ class Named:
 
 
 class Lambda:
-    """A lambda layer at the resolution that comes in; a stride is an average over 3x3 behind it.
+    """A lambda layer at the input resolution; a stride is a 3x3 average pool after it.
 
-    With `share`, layers that see maps of the same size share their embeddings; one such object then serves one network.
+    With `share`, layers on maps of the same size share their embeddings; such an object can build one network only.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""What lets the tokens of a Transformer read each other: any layer of the family, by name or made by a callable.
+"""Token mixers of Transformers: any layer of the family, by name or made by a callable.
 
-A mixer is called `mixer(x, context=None, mask=None)` on tokens (b, n, d), context and mask by name.
+A mixer is called as `mixer(x, context=None, mask=None)` on tokens (b, n, d), with context and mask as keywords.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,16 +12,16 @@ from torch import Tensor, nn
 
 from lambdanets.nn.registry import Face, create_layer, layer_class
 
-# A name that `create_layer` knows, or what makes a layer from its width d and options.
+# A name that `create_layer` knows, or a callable that makes a layer from d and options.
 Mixer = str | Callable[..., nn.Module]
 
-# What layers are told that know it. Behind a mixer comes a sum and no convolution or norm: heads have to be joined
-# here, and tables have to start small.
+# Defaults for layers that have these options. A mixer is followed by a residual sum instead of a convolution or norm:
+# the layer has to combine its heads itself, and tables have to start small.
 IN_BLOCKS: Mapping[str, Any] = {"project_out": True, "table_std": 0.02}
 
 
 class OnGrid(nn.Module):
-    """A layer on maps (b, d, *grid) for tokens that stand on a grid, (b, *grid, d)."""
+    """A layer on maps (b, d, *grid), applied to tokens on a grid, (b, *grid, d)."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -47,20 +47,20 @@ def make_mixer(
     options: Mapping[str, Any] | None = None,
     *,
     face: Face = "tokens",
-    facts: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> nn.Module:
-    """A layer of d channels in and out.
+    """A layer with d input and output channels.
 
     Args:
-        mixer: a name, or a callable that is given d and the options.
+        mixer: a name, or a callable that takes d and the options.
         options: of the layer.
         face: "maps" for a layer that sees the axes of a grid; the mixer then takes tokens (b, *grid, d).
-        facts: further options for those of the named layers that know them.
+        defaults: options that a named layer gets if it has them and `options` does not.
     """
     options = options or {}
     if not isinstance(mixer, str):
         return mixer(d, **options)
     known = signature(layer_class(mixer, face)).parameters
-    told = {name: value for name, value in {**IN_BLOCKS, **(facts or {})}.items() if name in known}
-    layer = create_layer(mixer, d, face=face, **{**told, **options})
+    known_defaults = {name: value for name, value in {**IN_BLOCKS, **(defaults or {})}.items() if name in known}
+    layer = create_layer(mixer, d, face=face, **{**known_defaults, **options})
     return layer if face == "tokens" else OnGrid(layer)

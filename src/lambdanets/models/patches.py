@@ -1,7 +1,7 @@
-"""Images as tokens: patches on a grid, and what tells them where they stand on it.
+"""Images as tokens: patches on a grid, and their position embeddings.
 
-linear   X = W patch + w, a convolution whose stride is its side
-conv     3x3 convolutions of stride 2, each with norm and rectifier, until a position stands for a patch; then 1x1
+linear   X = W patch + w, a convolution whose stride is its kernel size
+conv     3x3 convolutions of stride 2, each with norm and rectifier, down to one position for each patch; then 1x1
 """
 
 from typing import Literal
@@ -21,7 +21,7 @@ GridPositions = Literal["learned", "sinusoidal", "none"]
 
 
 class Patches(nn.Conv2d):
-    """A convolution that starts from a normal, scaled to its inputs, and without an offset."""
+    """A convolution with LeCun-normal weights and zero bias at the start."""
 
     def __init__(self, d_in: int, d_out: int, side: int) -> None:
         super().__init__(d_in, d_out, side, side)
@@ -43,7 +43,7 @@ def make_patches(stem: PatchStem, in_chans: int, d: int, patch: int) -> nn.Modul
 
 
 class ClassToken(nn.Module):
-    """Puts a learned token before those of the patches, which reads them and is read in their place."""
+    """Prepends a learned token, which collects what the classifier sees."""
 
     def __init__(self, d: int) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class ClassToken(nn.Module):
 
 
 class LearnedPositions(SavesGeometry, PositionTable):
-    """Adds an embedding for every position of a grid of `size`, and for `ahead` tokens before these."""
+    """Adds a learned embedding for every position of a grid of `size`, and for `ahead` tokens before them."""
 
     laid_out = ("weight",)
     remedy = "build the network with the saved values, load, and fit it to other images with resize()"
@@ -79,7 +79,7 @@ class LearnedPositions(SavesGeometry, PositionTable):
         return x + self.weight
 
     def resize(self, size: tuple[int, int]) -> None:
-        """Interpolate what belongs to the grid. The weight becomes a new parameter: make the optimiser afterwards."""
+        """Interpolate the embeddings of the grid into a new parameter; create the optimiser afterwards."""
         if size == self.size:
             return
         old = self.weight.detach()
@@ -94,7 +94,7 @@ class LearnedPositions(SavesGeometry, PositionTable):
 
 
 class SinusoidalPositions(nn.Module):
-    """Adds sines and cosines to the tokens of any grid: half of the channels tell the row, half the column."""
+    """Adds sinusoidal embeddings to the tokens of any grid: half of the channels encode the row, half the column."""
 
     def __init__(self, ahead: int) -> None:
         super().__init__()

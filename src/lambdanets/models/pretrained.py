@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lambdanets.optional import install_hint
 
 if TYPE_CHECKING:
-    from lambdanets.models.registry import Network
-
+    from lambdanets.models.network import Network
 
 Its = TypeVar("Its", bound="Pretrained")
 
 
 class Pretrained:
-    """What a network needs to be saved, shared and loaded with its whole configuration."""
+    """Saving, sharing and loading a network together with its configuration."""
 
     def save_pretrained(self, folder: str | Path, **options: Any) -> str | None:
         """Write config.json and model.safetensors; `options` are those of huggingface_hub's `ModelHubMixin`."""
@@ -24,7 +23,7 @@ class Pretrained:
         return address
 
     def push_to_hub(self, repo_id: str, **options: Any) -> str:
-        """Upload to a repository of the Hub; its address is returned."""
+        """Upload to a repository of the Hub; returns its address."""
         address: str = hub().push(self, repo_id, **options)
         return address
 
@@ -32,8 +31,8 @@ class Pretrained:
     def from_pretrained(cls: type[Its], name: str | Path, **options: Any) -> Its:
         """A network of this class from a folder or from a repository of the Hub, in eval mode.
 
-        `dtype` is that of its floating-point tensors, by default the one it was saved in. Other options are those
-        of `hf_hub_download`: revision, cache_dir, force_download, local_files_only, token.
+        `dtype` is for floating-point tensors, by default what they were saved in. Other options are those of
+        `hf_hub_download`: revision, cache_dir, force_download, local_files_only, token.
         """
         network = load_model(name, **options)
         if not isinstance(network, cls):

@@ -1,4 +1,4 @@
-"""Weights of the ViTs of torchvision and timm under the names of ours."""
+"""Conversion of state dicts of torchvision's and timm's ViTs."""
 
 import re
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from torch import Tensor
 from lambdanets.models.from_torch import split_heads
 
 BLOCK = r"(?:encoder\.layers\.encoder_layer_|blocks\.)(\d+)\."
-# What a tensor is called there, torchvision's name first, and here.
+# Regular expressions of their names, torchvision's first, and the names here.
 NAMES = {
     r"class_token|cls_token": "class_token.weight",
     r"encoder\.pos_embedding|pos_embed": "positions.weight",
@@ -25,7 +25,7 @@ NAMES = {
 
 
 def vit_weights(theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The state dict of a `ViT` from that of torchvision's or timm's with a class token.
+    """Convert the state dict of a ViT of torchvision or timm with a class token to that of our `ViT`.
 
     model = create_model("vit_base"); model.load_state_dict(vit_weights(torchvision.models.vit_b_16().state_dict()))
     """

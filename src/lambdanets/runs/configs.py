@@ -9,8 +9,7 @@ import yaml
 
 from lambdanets.fields import hints_of, nearest, refuse_nesting
 from lambdanets.files import read_text, reason
-from lambdanets.models.registry import MODELS, Config
-from lambdanets.models.resnet import OF_LAMBDA_LAYERS, ResNetConfig
+from lambdanets.models.registry import find_config
 from lambdanets.runs.parsing import Tree, from_tree, to_tree
 from lambdanets.train.config import SECTIONS, ConfigError, ModelConfig, RunConfig
 
@@ -65,17 +64,14 @@ def for_network(recipe: Tree, changes: Tree) -> Tree:
     own, wanted = recipe.get("model"), changes.get("model")
     if not isinstance(own, Mapping) or not isinstance(wanted, Mapping):
         return recipe
-    row = MODELS.get(str(wanted.get("name")))
-    known = {*own} if row is None else {*hints_of(type(row)), *hints_of(ModelConfig)}
-    if wanted.get("layer", "lambda") != "lambda" or has_convolutions_only(row, wanted):
-        known -= {*OF_LAMBDA_LAYERS}
-    if getattr(row, "setup", None) == "small":  # recipes do not set the stem of small networks
-        known -= {"setup"}
+    row = find_config(str(wanted.get("name")))
+    if row is None:
+        its_row = find_config(str(own.get("name"))) or find_config(ModelConfig.name)
+        assert its_row is not None
+        known = own.keys() - its_row.excluded_by(wanted)
+    else:
+        known = {*hints_of(type(row)), *hints_of(ModelConfig)} - row.not_inherited(wanted)
     return {**recipe, "model": {key: value for key, value in own.items() if key in known}}
-
-
-def has_convolutions_only(row: Config | None, wanted: Tree) -> bool:
-    return isinstance(row, ResNetConfig) and row.is_convolutional and not {"layer", "placement"} & wanted.keys()
 
 
 def tree_of(recipe: str | Path) -> Tree:

@@ -4,6 +4,7 @@ What is saved never depends on that: checkpoints hold whole tensors, and any num
 """
 
 import subprocess
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -17,8 +18,7 @@ from torch import Tensor, distributed, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from lambdanets.models.blocks import Bottleneck
-from lambdanets.models.transformer import Block
+from lambdanets.models import Network
 from lambdanets.train.config import ConfigError
 from lambdanets.train.state_dicts import with_metadata
 
@@ -86,16 +86,28 @@ class Sharded(ModelParallelStrategy):
 
 
 def shard(network: nn.Module, mesh: Any) -> None:
-    """Block by block, so that one block at a time is whole; all at once if blocks share a table."""
+    """Shard a network block by block, so that only one block at a time is gathered."""
     if isinstance(network, FSDPModule):  # Lightning may call this twice
         return
     network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]  # no other can be sharded
-    blocks = [module for module in network.modules() if isinstance(module, Bottleneck | Block)]
-    if sum(len(list(block.parameters())) for block in blocks) > len({p for b in blocks for p in b.parameters()}):
-        blocks = []
-    for module in (*blocks, network):
+    for module in (*separate_blocks(network), network):
         # The outermost would stay whole between forward and backward, and in evaluation, which has none, for ever.
         fully_shard(module, mesh=mesh, reshard_after_forward=True)
+
+
+def separate_blocks(network: nn.Module) -> list[nn.Module]:
+    """The blocks that a network declares, without those that share parameters with any other part of it.
+
+    A parameter belongs to one group of shards. What blocks share, such as a table, is in the group of the network.
+    """
+    blocks = network.blocks() if isinstance(network, Network) else []
+    uses = count_uses(network)
+    return [block for block in blocks if all(uses[key] == n for key, n in count_uses(block).items())]
+
+
+def count_uses(module: nn.Module) -> Counter[int]:
+    """By the id of a parameter, how many names it has inside the module."""
+    return Counter(id(parameter) for _, parameter in module.named_parameters(remove_duplicate=False))
 
 
 def local(tensor: Tensor) -> Tensor:

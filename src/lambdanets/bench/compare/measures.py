@@ -9,7 +9,7 @@ from lambdanets.bench.memory import Subject, peak_in_fresh_process
 from lambdanets.bench.passes import forward, training
 from lambdanets.cost.count import count, totals
 from lambdanets.models import create_model
-from lambdanets.models.registry import Network
+from lambdanets.models.network import Network
 from lambdanets.timing import best_times
 
 BATCH = 64

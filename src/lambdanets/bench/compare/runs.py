@@ -5,7 +5,7 @@ from pathlib import Path
 
 from lambdanets.bench.compare.budget import Budget
 from lambdanets.bench.compare.entries import Entry
-from lambdanets.models.resnet import OF_LAMBDA_LAYERS
+from lambdanets.models import ResNetConfig
 from lambdanets.runs import RunFolder, resolve, train
 from lambdanets.runs.assembly import completed
 from lambdanets.runs.description import Description
@@ -24,7 +24,7 @@ def configuration(entry: Entry, budget: Budget, seed: int, more: list[str]) -> R
     if any(change.startswith("model.layer=") for change in more):
         raise ConfigError("model.layer is what entries differ in: choose them with --only")
     config = resolve(budget.recipe, [*budget.settings(seed), *more])
-    foreign = OF_LAMBDA_LAYERS if entry.changes.get("layer", "lambda") != "lambda" else ()
+    foreign = ResNetConfig.excluded_by(entry.changes)
     shared = {key: value for key, value in config.model.changes.items() if key not in foreign}
     return replace(config, model=replace(config.model, changes={**shared, **entry.changes}))
 

@@ -1,7 +1,7 @@
-"""Multiply-adds of the attention family, beside those of the convolutions and linear maps that its layers contain.
+"""Multiply-adds of attention layers, in addition to those of the convolutions and linear maps inside them.
 
-Scores and weighted sums count, with every context position that a query sees; softmaxes and gates do not. Like those
-of lambda layers, windows are not cut at the borders of the map.
+Scores and weighted sums count, with every context position that a query sees; softmaxes and gates do not. As for lambda
+layers, windows are not cut at the borders of the map.
 """
 
 import math
@@ -40,7 +40,7 @@ def _(module: Attention, x: Size, context: Size, y: Size) -> int:
 
 @multiply_adds.register
 def _(module: Augmented2d, x: Size, context: Size, y: Size) -> int:
-    return multiply_adds(module.attention, x, context, y)  # which it does not call, as it needs no map of its own
+    return multiply_adds(module.attention, x, context, y)  # its parts are called without the module itself
 
 
 @multiply_adds.register
@@ -76,20 +76,20 @@ def _(module: Vector2d, x: Size, context: Size, y: Size) -> int:
 @multiply_adds.register(EfficientAttention)
 @multiply_adds.register(DoubleAttention)
 def _(module: EfficientAttention | DoubleAttention, x: Size, context: Size, y: Size) -> int:
-    """A lambda of k x v numbers for each head is made and applied."""
+    """Each head computes and applies a lambda of k x v numbers."""
     heads = module.heads
     return x[0] * (positions(module, context) + positions(module, x)) * heads.h * heads.k * heads.v
 
 
 @multiply_adds.register
 def _(module: LinearAttention, x: Size, context: Size, y: Size) -> int:
-    """The same with one column more, by whose answer the others are divided."""
+    """The same with one more column, the normaliser."""
     heads = module.heads
     return x[0] * (positions(module, context) + positions(module, x)) * heads.h * heads.k * (heads.v + 1)
 
 
 @multiply_adds.register
 def _(module: ProjectedAttention, x: Size, context: Size, y: Size) -> int:
-    """Keys and values are projected, then attended to."""
+    """Keys and values are projected to fewer positions, then attended to."""
     heads, rank = module.heads, module.of_keys.weight.shape[0]
     return x[0] * (positions(module, context) + positions(module, x)) * rank * heads.h * (heads.k + heads.v)
