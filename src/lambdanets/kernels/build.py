@@ -69,8 +69,8 @@ def build(library: Path = LIBRARY, extra: Sequence[str] = ()) -> Path:
         for isa, flags in family.items():
             for name, real in (("f32", "float"), ("f64", "double")):
                 define = [f"-Dreal={real}", f"-DNAME(x)=lambda_##x##_{name}_{isa}"]
-                if real == "float":  # what it may compute in double
-                    define.append(f"-DWIDE(x)=lambda_##x##_f64_{isa}")
+                if real == "float":  # the same function in double, for examples that need it
+                    define.append(f"-DNAME_F64(x)=lambda_##x##_f64_{isa}")
                 for source in ("position", "direct", "fft", "content", "norm"):
                     objects.append(f"{folder}/{source}_{isa}_{name}.o")
                     jobs.append([*common, *flags, *define, "-c", str(SOURCES / f"{source}.c"), "-o", objects[-1]])
