@@ -140,8 +140,8 @@ static void multiply_outer(const fused_args *p) {
         const real *line = p->b;
         for (int64_t at = 0, first = 0, n; at < total; at += n) {
             n = MIN(step, pieces ? p->segments - first : total - at);
-            /* There are no functions for long pieces of an odd number: the last vector is then read from the padding. */
-            const int64_t column = at * SEGMENT, count = pieces && n > 6 ? ROUND_UP(n, SEGMENTS) : n;
+            /* Long pieces of an odd number of segments have no function; the end of a single line reads its padding too. */
+            const int64_t column = at * SEGMENT, count = p->lines == 1 && n > 6 ? ROUND_UP(n, SEGMENTS) : n;
             const int64_t segments = pieces ? count : p->segments;
             const real *b = line + first * SEGMENT;
             switch (SHAPE(rows, segments, count)) {
