@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Search the kernels for overruns, uninitialised numbers, undefined behaviour and wrong results, on random problems.
+"""Search the kernels for overruns, uninitialised memory, undefined behaviour and wrong results, on random problems.
 
 The kernels are compiled with the address and undefined behaviour sanitisers into a temporary folder, the program of
 tools/sanitise/ is linked with them, and every problem runs forward and backward in float and double, with every
-instruction set that this machine has, with one thread and with several. A case that fails is named; `--first` with its
-number and the same `--seed` repeats it alone.
+instruction set that this machine has, with one thread and with several. A failing case is reported; `--first` with its
+index and the same `--seed` repeats it alone.
 """
 
 import argparse
@@ -20,18 +20,18 @@ DRIVER = Path(__file__).resolve().parent / "sanitise"
 # -g1 has the lines that reports name, and compiles in two thirds of the time of -g.
 SANITISERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g1"]
 OPTIONS = {
-    # Fresh memory is NaN, so that a number which nobody wrote is seen in the results. Red zones are wider than any
+    # Fresh memory is NaN, so that reads of uninitialised memory show in the results. Red zones are wider than any
     # vector: of a wide access the compiler checks the first and the last byte only.
     "ASAN_OPTIONS": "malloc_fill_byte=255:max_malloc_fill_size=1073741824:redzone=256",
     "UBSAN_OPTIONS": "print_stacktrace=1",
-    # Threads that wait for each other on fewer cores must not burn them.
+    # With more threads than cores, waiting threads must not spin.
     "OMP_WAIT_POLICY": "passive",
 }
 
 
 def make_driver(folder: Path) -> Path:
     """The program, linked with sanitised kernels; all of it in `folder`."""
-    # Behind the -O3 of the build, -Og is what counts: reports then name the lines as written.
+    # After the -O3 of the build, -Og takes precedence: reports then name the right lines.
     library = build(folder / "liblambdanets.so", [*SANITISERS, "-Og"])
     program = folder / "driver"
     # The program itself is not instrumented: its naive loops would take most of the time.
@@ -44,8 +44,8 @@ def make_driver(folder: Path) -> Path:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--cases", type=int, default=1000, help="how many random problems (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="which ones (%(default)s)")
-    parser.add_argument("--first", type=int, default=0, help="the number of the first, to repeat one (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random problems (%(default)s)")
+    parser.add_argument("--first", type=int, default=0, help="index of the first, to repeat one (%(default)s)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         try:

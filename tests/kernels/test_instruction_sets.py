@@ -1,4 +1,4 @@
-"""Every form of the kernels that this machine runs gives the outputs and gradients of the query first plan.
+"""The kernels give the outputs and gradients of the query-first plan with every instruction set of this machine.
 
 By both algorithms: direct, and Fourier transforms, which exist for some grids only.
 """
@@ -46,7 +46,7 @@ SIZES = [
 
 
 def transposed(t):
-    """The same numbers, with the axes in memory the other way round."""
+    """The same numbers, with the axes in memory reversed."""
     return t.permute(3, 2, 1, 0).contiguous().permute(3, 2, 1, 0)
 
 
@@ -63,7 +63,7 @@ def expanded(t):
 
 
 LAYOUTS = (transposed, sliced, expanded)
-FORMS = ("baseline", "avx2", "avx512")
+INSTRUCTION_SETS = ("baseline", "avx2", "avx512")
 
 
 @pytest.fixture(autouse=True)
@@ -87,9 +87,9 @@ def with_gradients(function, tensors, cotangent):
     return dict(zip(["y", "dq", "dvalues", "dtable", "dcontent"], [y.detach(), *gradients], strict=False))
 
 
-def of_form(form, results):
-    """With names that say which form is wrong."""
-    return {f"{name}, {form}": tensor for name, tensor in results.items()}
+def named(instructions, results):
+    """With names that say which instruction set is wrong."""
+    return {f"{name}, {instructions}": tensor for name, tensor in results.items()}
 
 
 def check(grid, tensors, dtype, algorithm=AUTO):
@@ -106,9 +106,9 @@ def check(grid, tensors, dtype, algorithm=AUTO):
 
     for count in (3, 4):
         expected = with_gradients(slow, exact[:count], exact[-1])
-        for form in filter(use_instruction_set, FORMS):
+        for instructions in filter(use_instruction_set, INSTRUCTION_SETS):
             ours = with_gradients(fast, inputs[:count], cotangent)
-            assert_close(of_form(form, ours), of_form(form, expected), TOLERANCE[dtype])
+            assert_close(named(instructions, ours), named(instructions, expected), TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
@@ -150,7 +150,7 @@ def test_any_layout_through_transforms(sizes, layout, dtype):
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_tables_and_content_lambdas_in_any_layout(dtype):
-    """The kernels want these contiguous; whoever has them otherwise need not know."""
+    """The kernels want these contiguous; the operators copy them if they are not."""
     grid = GRIDS["2-d"]
     q, values, table, content, cotangent = operands(grid, dtype, **SIZES[1])
     table = table.permute(2, 1, 0).contiguous().permute(2, 1, 0)
@@ -158,15 +158,15 @@ def test_tables_and_content_lambdas_in_any_layout(dtype):
     check(grid, [q, values, table, content, cotangent], dtype)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_this_machine_has_every_form(form):
-    """What is skipped here is missing in all the others."""
-    if not use_instruction_set(form):
-        pytest.skip(f"this machine does not run {form}")
-    assert instruction_set() == form
+@pytest.mark.parametrize("instructions", INSTRUCTION_SETS)
+def test_this_machine_has_every_instruction_set(instructions):
+    """What is skipped here is missing in all other tests."""
+    if not use_instruction_set(instructions):
+        pytest.skip(f"this machine does not run {instructions}")
+    assert instruction_set() == instructions
 
 
-def test_an_unknown_form_changes_nothing():
+def test_an_unknown_instruction_set_changes_nothing():
     before = instruction_set()
     assert not use_instruction_set("abacus")
     assert instruction_set() == before

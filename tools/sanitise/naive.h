@@ -1,4 +1,4 @@
-/* The same results from loops that are nothing but the definitions, in double precision on contiguous arrays. */
+/* Reference implementations: the definitions as loops, in double precision on contiguous arrays. */
 #ifndef SANITISE_NAIVE_H
 #define SANITISE_NAIVE_H
 
@@ -26,9 +26,9 @@ static int64_t row_of(const lambda_problem *p, int64_t n, int64_t m) {
 typedef struct {
     const double *q, *values, *table, *lc, *dy;      /* lc may be NULL */
     double *y, *dq, *dvalues, *dtable, *dlc;         /* zeros */
-} term;
+} position_term;
 
-static void naive_pair(const lambda_problem *p, const term *t, int64_t n, int64_t m, int64_t row) {
+static void naive_pair(const lambda_problem *p, const position_term *t, int64_t n, int64_t m, int64_t row) {
     const int64_t queries = p->queries[0] * p->queries[1], context = p->context[0] * p->context[1];
     for (int64_t b = 0; b < p->b; b++)
         for (int64_t h = 0; h < p->h; h++)
@@ -50,7 +50,7 @@ static void naive_pair(const lambda_problem *p, const term *t, int64_t n, int64_
 }
 
 /* y = q lc and its gradients, for all queries. */
-static void naive_content(const lambda_problem *p, const term *t) {
+static void naive_content(const lambda_problem *p, const position_term *t) {
     const int64_t each = p->queries[0] * p->queries[1] * p->h;
     for (int64_t query = 0; query < p->b * each; query++)
         for (int64_t k = 0; k < p->k; k++)
@@ -62,7 +62,7 @@ static void naive_content(const lambda_problem *p, const term *t) {
             }
 }
 
-static void naive_term(const lambda_problem *p, const term *t) {
+static void naive_term(const lambda_problem *p, const position_term *t) {
     for (int64_t n = 0; n < p->queries[0] * p->queries[1]; n++)
         for (int64_t m = 0; m < p->context[0] * p->context[1]; m++) {
             const int64_t row = row_of(p, n, m);
@@ -71,8 +71,7 @@ static void naive_term(const lambda_problem *p, const term *t) {
     if (t->lc) naive_content(p, t);
 }
 
-/* What the kernels make of numbers (rows, heads of columns) that come with a norm: columns from `first` on of its three
- * rows. The result is to be freed. */
+/* (rows, columns), normalised by the columns of the norm's three rows from `first` on. The caller frees the result. */
 static double *naive_normalised(const lambda_problem *p, const double *norm, int64_t first, const double *x, int64_t rows,
                                 int64_t columns) {
     const int64_t all = p->h * p->k + p->v * p->u;
@@ -89,9 +88,9 @@ typedef struct {
     const double *keys, *values, *dlc, *before;      /* before: what dvalues holds already */
     double *lc, *by_u, *softmax, *dkeys, *dvalues;   /* zeros */
     double *dkeys_magnitude;                         /* zeros: what is subtracted in dkeys, added up instead */
-} lambdas;
+} content_lambdas;
 
-static void naive_lambdas(const lambda_problem *p, const lambdas *t) {
+static void naive_lambdas(const lambda_problem *p, const content_lambdas *t) {
     const int64_t m = p->context[0] * p->context[1];
     memcpy(t->dvalues, t->before, sizeof(double) * (size_t)(p->b * m * p->v * p->u));
     for (int64_t b = 0; b < p->b; b++)

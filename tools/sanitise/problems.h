@@ -1,4 +1,4 @@
-/* Random problems for the kernels: every kind of window and edge, yet few enough multiplications. */
+/* Random problems for the kernels: every kind of window and edge, with a bounded amount of work. */
 #ifndef SANITISE_PROBLEMS_H
 #define SANITISE_PROBLEMS_H
 
@@ -7,7 +7,7 @@
 #include "lambda.h"
 #include "random.h"
 
-/* Multiply-adds of a forward pass at most, and numbers of a packed table: if every column of queries has its own. */
+/* An upper bound of the multiply-adds of a forward pass and of the elements of packed tables. */
 static int64_t multiplies(const lambda_problem *p) {
     int64_t pairs = p->b * p->h * p->u * (p->k + p->v), tables = p->scope[0] * p->scope[1] * p->k * p->u;
     for (int a = 0; a < 2; a++) {
@@ -17,7 +17,7 @@ static int64_t multiplies(const lambda_problem *p) {
     return pairs + tables * p->queries[1];
 }
 
-/* A depth is mostly small, and sometimes more than any block of registers takes at once. */
+/* A depth is mostly small, and sometimes larger than any register block. */
 static int64_t depth(int64_t most) { return between(1, one_in(16) ? 4 * most : most); }
 
 static lambda_problem make_problem(void) {
@@ -33,7 +33,7 @@ static lambda_problem make_problem(void) {
         p.stride[a] = single || one_in(2) ? 1 : between(2, 3);
         p.dilation[a] = single || one_in(2) ? 1 : between(2, 3);
     }
-    /* A few large ones, since some decisions are only taken there. Whatever is too much shrinks at random. */
+    /* A few large ones, since some code only runs there. Sizes shrink at random until the work is within the budget. */
     const int64_t budget = one_in(64) ? 1 << 21 : one_in(8) ? 1 << 18 : 1 << 16;
     int64_t *sizes[] = {&p.b, &p.h, &p.k, &p.v, &p.u, p.queries, p.queries + 1, p.context, p.context + 1};
     while (multiplies(&p) > budget) {
@@ -49,7 +49,7 @@ static lambda_problem make_problem(void) {
         for (int a = 0; a < 2; a++) p.stride[a] = p.dilation[a] = 1;
         p.past = rows;
     }
-    if (one_in(24)) { /* lines whose windows are all of them, which are transformed unless somebody objects */
+    if (one_in(24)) { /* global windows in one dimension, for which AUTO takes the transforms */
         const int64_t n = between(80, 140);
         p = (lambda_problem){.b = between(1, 4), .h = between(3, 5), .k = between(1, 9), .v = between(1, 20), .u = between(1, 2),
                              .queries = {1, n}, .context = {1, n}, .scope = {1, 2 * n - 1}, .stride = {1, 1},

@@ -1,4 +1,4 @@
-/* Random numbers that depend on a seed and the number of a case only, so that any case can be repeated alone. */
+/* Random numbers that depend only on a seed and the index of a case, so that any case can be repeated alone. */
 #ifndef SANITISE_RANDOM_H
 #define SANITISE_RANDOM_H
 
@@ -18,7 +18,7 @@ static int64_t between(int64_t least, int64_t most) { return least + (int64_t)(b
 
 static int one_in(int64_t n) { return between(1, n) == 1; }
 
-/* From -1 to 1, and the same number in float and in double. */
-static double number(void) { return (double)between(-1024, 1024) / 1024; }
+/* From -1 to 1, exact in float and in double. */
+static double random_value(void) { return (double)between(-1024, 1024) / 1024; }
 
 #endif

@@ -1,7 +1,7 @@
-/* Tensors as the kernels' callers hold them: any strides, and not one element more memory than they span.
+/* Tensors as callers of the kernels have them: any strides, and not one element more memory than they span.
  *
- * The numbers themselves are plain contiguous arrays of double; a tensor is those in one precision and layout. What
- * lies between its elements is NaN, so that a kernel that reads it gives NaN and one that writes it is noticed. */
+ * Values are generated as contiguous arrays of double; a tensor holds them in one precision and layout. The gaps between
+ * its elements are NaN, so that a kernel that reads them gives NaN and one that writes them is detected. */
 #ifndef SANITISE_TENSORS_H
 #define SANITISE_TENSORS_H
 
@@ -11,8 +11,8 @@
 
 #include "random.h"
 
-/* To test the tester: tensors are an element too short. */
-static int plant_short;
+/* A fault to test the driver itself: tensors are an element too short. */
+static int inject_short;
 
 typedef struct {
     int64_t shape[4], stride[4];
@@ -54,7 +54,7 @@ static layout contiguous(int64_t b, int64_t c, int64_t d) {
 }
 
 /* Where element i, counted as if contiguous, lies. */
-static int64_t place(const layout *l, int64_t i) {
+static int64_t element_offset(const layout *l, int64_t i) {
     int64_t at = l->before;
     for (int a = 3; a >= 0; a--) {
         at += i % l->shape[a] * l->stride[a];
@@ -69,12 +69,12 @@ static double *zeros(int64_t n) {
     return x;
 }
 
-/* Numbers for a tensor of this layout: equal along an axis whose stride is 0. */
-static double *numbers(const layout *l) {
+/* Random values for a tensor of this layout, equal along an axis whose stride is 0. */
+static double *random_values(const layout *l) {
     const int64_t n = elements(l), span = span_of(l);
     double *there = zeros(span), *x = zeros(n);
-    for (int64_t i = 0; i < span; i++) there[i] = number();
-    for (int64_t i = 0; i < n; i++) x[i] = there[place(l, i)];
+    for (int64_t i = 0; i < span; i++) there[i] = random_value();
+    for (int64_t i = 0; i < n; i++) x[i] = there[element_offset(l, i)];
     free(there);
     return x;
 }
@@ -82,32 +82,32 @@ static double *numbers(const layout *l) {
 typedef struct {
     layout l;
     size_t bytes;
-    int wide;     /* double? */
-    char *memory; /* of malloc, so that the sanitiser knows both ends */
+    int f64;     /* double? */
+    char *memory; /* from malloc, so that the sanitiser knows both ends */
     void *data;   /* the first element, what a kernel is given */
 } tensor;
 
-static tensor empty(const layout *l, int wide) {
-    const size_t size = wide ? sizeof(double) : sizeof(float);
-    tensor t = {*l, size * (size_t)span_of(l), wide, NULL, NULL};
-    t.memory = malloc(t.bytes - (plant_short ? size : 0));
+static tensor make_empty(const layout *l, int f64) {
+    const size_t size = f64 ? sizeof(double) : sizeof(float);
+    tensor t = {*l, size * (size_t)span_of(l), f64, NULL, NULL};
+    t.memory = malloc(t.bytes - (inject_short ? size : 0));
     if (!t.memory) abort();
     t.data = t.memory + size * (size_t)l->before;
-    if (!plant_short) memset(t.memory, 0xff, t.bytes);
+    if (!inject_short) memset(t.memory, 0xff, t.bytes);
     return t;
 }
 
 static double get(const tensor *t, int64_t i) {
-    const int64_t at = place(&t->l, i);
-    return t->wide ? ((double *)t->memory)[at] : ((float *)t->memory)[at];
+    const int64_t at = element_offset(&t->l, i);
+    return t->f64 ? ((double *)t->memory)[at] : ((float *)t->memory)[at];
 }
 
-static tensor filled(const layout *l, int wide, const double *x) {
-    tensor t = empty(l, wide);
+static tensor make_tensor(const layout *l, int f64, const double *x) {
+    tensor t = make_empty(l, f64);
     const int64_t n = elements(l);
-    for (int64_t i = 0; i < n && !plant_short; i++) {
-        const int64_t at = place(l, i);
-        if (wide)
+    for (int64_t i = 0; i < n && !inject_short; i++) {
+        const int64_t at = element_offset(l, i);
+        if (f64)
             ((double *)t.memory)[at] = x[i];
         else
             ((float *)t.memory)[at] = (float)x[i];
@@ -115,11 +115,11 @@ static tensor filled(const layout *l, int wide, const double *x) {
     return t;
 }
 
-/* Did something write between the elements? Destroys the tensor. */
-static int gaps_touched(tensor *t) {
-    const size_t size = t->wide ? sizeof(double) : sizeof(float);
+/* Whether something wrote between the elements. Destroys the tensor. */
+static int gaps_written(tensor *t) {
+    const size_t size = t->f64 ? sizeof(double) : sizeof(float);
     const int64_t n = elements(&t->l);
-    for (int64_t i = 0; i < n; i++) memset(t->memory + size * (size_t)place(&t->l, i), 0xff, size);
+    for (int64_t i = 0; i < n; i++) memset(t->memory + size * (size_t)element_offset(&t->l, i), 0xff, size);
     for (size_t i = 0; i < t->bytes; i++)
         if ((unsigned char)t->memory[i] != 0xff) return 1;
     return 0;

@@ -1,7 +1,7 @@
 """Compile the kernels: `python -m lambdanets.kernels.build`. Installing the package does it too, see hatch_build.py.
 
-Every source is compiled for each instruction set of the machine's family and for both precisions; which one runs is
-decided on the machine that runs it. Only the standard library is needed here, since torch may not be installed yet.
+Every source is compiled for each instruction set of the architecture and for both precisions; which one runs is decided
+when the library is loaded. Only the standard library is needed here, since torch may not be installed yet.
 """
 
 import os
@@ -22,7 +22,7 @@ LIBRARY = HERE / "liblambdanets.so"
 X86 = {
     "baseline": [],
     "avx2": ["-mavx2", "-mfma", "-mtune=haswell"],
-    # Not tuned for a machine that has it: addresses then go through mask registers, on ports that multiply.
+    # Not tuned for AVX-512 machines: GCC then keeps addresses in mask registers, whose moves take the ports of FMA.
     "avx512": [
         *("-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma"),
         *("-mprefer-vector-width=512", "-mtune=haswell"),
@@ -60,7 +60,7 @@ def build(library: Path = LIBRARY, extra: Sequence[str] = ()) -> Path:
     family = X86 if on_x86 else {"baseline": []}
     with tempfile.TemporaryDirectory() as folder:
         threads = ["-fopenmp"]
-        try:  # clang on some systems comes without OpenMP: then one thread does all the work
+        try:  # clang on some systems comes without OpenMP: the kernels then have one thread
             run([*cc, *threads, "-fsyntax-only", "-x", "c", "-include", "omp.h", os.devnull])
         except CannotBuildError:
             threads = []
@@ -69,17 +69,17 @@ def build(library: Path = LIBRARY, extra: Sequence[str] = ()) -> Path:
         for isa, flags in family.items():
             for name, real in (("f32", "float"), ("f64", "double")):
                 define = [f"-Dreal={real}", f"-DNAME(x)=lambda_##x##_{name}_{isa}"]
-                if real == "float":  # what it may compute in double
-                    define.append(f"-DWIDE(x)=lambda_##x##_f64_{isa}")
+                if real == "float":  # the same function in double, for examples that need it
+                    define.append(f"-DNAME_F64(x)=lambda_##x##_f64_{isa}")
                 for source in ("position", "direct", "fft", "content", "norm"):
                     objects.append(f"{folder}/{source}_{isa}_{name}.o")
                     jobs.append([*common, *flags, *define, "-c", str(SOURCES / f"{source}.c"), "-o", objects[-1]])
         objects.append(f"{folder}/dispatch.o")
-        form = ["-DWITH_X86"] if on_x86 else []
-        jobs.append([*common, *form, "-c", str(SOURCES / "dispatch.c"), "-o", objects[-1]])
+        variants = ["-DWITH_X86"] if on_x86 else []
+        jobs.append([*common, *variants, "-c", str(SOURCES / "dispatch.c"), "-o", objects[-1]])
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(run, jobs))
-        # A sibling first: a half-written library must never carry the name, and one that is loaded must not change.
+        # Linked into a sibling and renamed: a library is never half-written, and one that is loaded does not change.
         temporary = library.with_name(f"{library.name}.{os.getpid()}.tmp")
         try:
             run([*common, "-shared", *objects, "-lm", "-o", str(temporary)])

@@ -1,13 +1,14 @@
-/* What the library exports: each function in the form that suits this machine, and which form that is. */
+/* The exported functions: each calls the variant for an instruction set that this machine has. */
 #include <string.h>
 
 #include "lambda.h"
 
-/* Every kernel: its name, its parameters, and how they are handed on. */
+/* Every kernel: its name, its parameters, and the arguments to call a variant with. */
 #define EACH_KERNEL(DO, type, real)                                                                              \
     DO(forward, LAMBDA_FORWARD(real), (p, q, values, table, lc, y), type)                                        \
     DO(backward, LAMBDA_BACKWARD(real), (p, q, values, table, lc, dy, dq, dvalues, dtable, dlc), type)           \
     DO(uses_fft, LAMBDA_USES_FFT, (p, backward), type)                                                           \
+    DO(position_cost, LAMBDA_POSITION_COST, (p, backward, cost), type)                                           \
     DO(content_forward, LAMBDA_CONTENT_FORWARD(real), (p, keys, values, lc, by_u, softmax), type)                \
     DO(content_backward, LAMBDA_CONTENT_BACKWARD(real), (p, keys, values, by_u, softmax, dlc, dkeys, dvalues), type) \
     DO(norm_statistics, LAMBDA_NORM_STATISTICS(real), (rows, columns, stride, threads, x, mean, var), type)      \
@@ -35,7 +36,7 @@ BOTH_TYPES(DECLARE_AVX2)
 BOTH_TYPES(DECLARE_AVX512)
 #endif
 
-static const kernels forms[] = {
+static const kernels variants[] = {
     {"baseline", BOTH_TYPES(FILL_BASELINE)},
 #ifdef WITH_X86
     {"avx2", BOTH_TYPES(FILL_AVX2)},
@@ -43,32 +44,32 @@ static const kernels forms[] = {
 #endif
 };
 
-enum { FORMS = sizeof forms / sizeof *forms };
+enum { VARIANTS = sizeof variants / sizeof *variants };
 static const kernels *chosen;
 
-static int runs_here(const kernels *form) {
+static int is_supported(const kernels *variant) {
 #ifdef WITH_X86
-    if (form == &forms[1]) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    if (form == &forms[2])
+    if (variant == &variants[1]) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (variant == &variants[2])
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 #endif
-    return form == forms;
+    return variant == variants;
 }
 
-/* The best form that the machine runs; set before the first call, so that no thread sees it change. */
-__attribute__((constructor)) static void choose(void) {
-    for (int i = 0; i < FORMS; i++)
-        if (runs_here(&forms[i])) chosen = &forms[i];
+/* The best variant for this machine; set when the library is loaded, so that no thread sees it change. */
+__attribute__((constructor)) static void choose_variant(void) {
+    for (int i = 0; i < VARIANTS; i++)
+        if (is_supported(&variants[i])) chosen = &variants[i];
 }
 
 const char *lambda_instruction_set(void) { return chosen->name; }
 
-/* Use another form; 0 if this machine does not run it. For tests, not while other threads compute. */
+/* Selects another variant; returns 0 if this machine cannot run it. For tests; not thread-safe. */
 int lambda_use_instruction_set(const char *name) {
-    for (int i = 0; i < FORMS; i++)
-        if (!strcmp(forms[i].name, name) && runs_here(&forms[i])) {
-            chosen = &forms[i];
+    for (int i = 0; i < VARIANTS; i++)
+        if (!strcmp(variants[i].name, name) && is_supported(&variants[i])) {
+            chosen = &variants[i];
             return 1;
         }
     return 0;
@@ -82,7 +83,7 @@ int lambda_has_threads(void) {
 #endif
 }
 
-/* What callers compiled against; a library of another number has other parameters. */
+/* Callers check that it is the number they were written for. */
 int lambda_interface(void) { return LAMBDA_INTERFACE; }
 
 #define EXPORT(kernel, parameters, arguments, type) \

@@ -1,4 +1,4 @@
-/* exp(x) of a vector for x up to 0: 2^n exp(r) with r = x - n ln 2 of at most ln 2 / 2, by the series of exp(r). */
+/* exp(x) of a vector for x <= 0: 2^n exp(r) with r = x - n ln 2, |r| <= ln 2 / 2, by the Taylor series of exp(r). */
 #ifndef LAMBDANETS_EXPONENTIAL_H
 #define LAMBDANETS_EXPONENTIAL_H
 
@@ -9,24 +9,24 @@
 /* Integers of the lanes' size. */
 typedef __typeof__((vec){0} < (vec){0}) mask;
 
-/* Enough terms that the next is below the rounding: 0.35^8 / 8! and 0.35^14 / 14!. */
-enum { TERMS = sizeof(real) == 4 ? 7 : 13, MANTISSA = sizeof(real) == 4 ? 23 : 52, BIAS = sizeof(real) == 4 ? 127 : 1023 };
+/* The next term is below the rounding error: 0.35^8 / 8! and 0.35^14 / 14!. */
+enum { TAYLOR_TERMS = IS_FLOAT ? 7 : 13, MANTISSA = IS_FLOAT ? 23 : 52, BIAS = IS_FLOAT ? 127 : 1023 };
 
 ALWAYS_INLINE vec exponential(vec x) {
     const real log2e = (real)1.44269504088896340736;
-    /* ln 2 in two parts, the first with so few digits that its product with n is exact. */
+    /* ln 2 in two parts (Cody and Waite): the first has so few digits that its product with n is exact. */
     const real high = IS_FLOAT ? (real)0.693359375 : (real)6.93147180369123816490e-01;
     const real low = IS_FLOAT ? (real)-2.12194440e-4 : (real)1.90821492927058770002e-10;
-    /* Below this the power of two leaves the normal numbers, and the result is zero. */
+    /* Below this 2^n is not a normal number, and the result is zero. */
     const real lowest = IS_FLOAT ? (real)-87.0 : (real)-708.0;
-    /* Adding 1.5 2^MANTISSA rounds to whole numbers, which then stand in the last digits. */
+    /* Adding 1.5 2^MANTISSA rounds to an integer, which is then in the low bits. */
     const vec magic = (vec){0} + (IS_FLOAT ? (real)12582912.0 : (real)6755399441055744.0);
     const vec shifted = x * log2e + magic, n = shifted - magic;
     const vec r = (x - n * high) - n * low;
     vec sum = (vec){0} + 1;
-    UNROLL_ALL for (int i = TERMS; i > 0; i--) sum = 1 + r * sum * ((real)1 / (real)i);
+    UNROLL_ALL for (int i = TAYLOR_TERMS; i > 0; i--) sum = 1 + r * sum * ((real)1 / (real)i);
     const mask power = ((mask)shifted - (mask)magic + BIAS) << MANTISSA;
-    /* Not the other way round: what is not a number stays so. */
+    /* In this order, so that NaN stays NaN. */
     return (vec)((mask)(sum * (vec)power) & ~(x < lowest));
 }
 

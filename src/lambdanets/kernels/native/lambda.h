@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-/* Counts up whenever a parameter or a field changes. */
+/* Incremented whenever a parameter or a field changes. */
 #define LAMBDA_INTERFACE 6
 
 /* A grid of queries that looks at a grid of context positions. Maps of one axis have a first axis of length 1. */
@@ -27,9 +27,9 @@ typedef struct {
     const void *norm;
 } lambda_problem;
 
-/* How the position term is computed: query by query, or through Fourier transforms, which need strides and dilations of
- * 1, no causality, and memory; without these it is query by query. By default each example takes the faster one that is
- * accurate for it. Forced transforms have errors relative to the whole map, and NaN or Inf reach all of its positions. */
+/* The algorithm of the position term: direct, query by query, or Fourier transforms, which need strides and dilations of 1,
+ * no causality, and memory; without these it is direct. By default each example takes the faster one that is accurate for
+ * it. Forced transforms have errors relative to the whole map, and NaN or Inf reach all of its positions. */
 enum { LAMBDA_AUTO = 0, LAMBDA_DIRECT = 1, LAMBDA_FFT = 2 };
 
 /* What a function returns. */
@@ -43,11 +43,17 @@ enum { LAMBDA_OK = 0, LAMBDA_NO_MEMORY = 1 };
     (const lambda_problem *p, const real *q, const real *values, const real *table, const real *lc, const real *dy, \
      real *dq, real *dvalues, real *dtable, real *dlc)
 
-/* Is the position term of ordinary examples computed through Fourier transforms? 1 or 0, and never an error. */
+/* Whether the position term of ordinary examples is computed by Fourier transforms: 1 or 0. */
 #define LAMBDA_USES_FFT (const lambda_problem *p, int backward)
 
+/* The estimated cost of the position term by either algorithm, for one example: cost[0] direct, cost[1] by Fourier
+ * transforms. Multiply-adds of a machine whose vectors are full and whose threads are all busy; idle lanes and threads
+ * count as if they computed. Infinite where there are no transforms. LAMBDA_AUTO takes the smaller one. Reads the
+ * sizes, the window and the number of threads only. */
+#define LAMBDA_POSITION_COST (const lambda_problem *p, int backward, double *cost)
+
 /* The content lambdas of keys normalised by a softmax over the context, lc[b,k,v] = sum_{m,u} Kbar[b,m,k,u] V[b,m,v,u].
- * Kept for the backward pass: by_u (b, u, k, v), of which lc is the sum, and softmax (b, 2, u, k), the largest key and
+ * Saved for the backward pass: by_u (b, u, k, v), of which lc is the sum, and softmax (b, 2, u, k), the largest key and
  * one over the sum of exponentials. All contiguous. The gradient of the values is added to what is there. */
 #define LAMBDA_CONTENT_FORWARD(real) \
     (const lambda_problem *p, const real *keys, const real *values, real *lc, real *by_u, real *softmax)
@@ -56,7 +62,7 @@ enum { LAMBDA_OK = 0, LAMBDA_NO_MEMORY = 1 };
      const real *dlc, real *dkeys, real *dvalues)
 
 /* Batch norm in training of a (rows, columns) matrix x: mean and variance of the columns; and backward, from the gradient
- * g of (x - mean) weight / sqrt(var + eps) + bias that of x, which may take its place. Rows are `stride` apart in x,
+ * g of (x - mean) weight / sqrt(var + eps) + bias that of x, which may be computed in place. Rows are `stride` apart in x,
  * `g_stride` in g and dx.
  * With a rectifier behind it: y = max(0, (x - mean) scale + shift + (residual - residual_mean) residual_scale), where
  * the last two may be NULL for the residual as it is, and all three for none; and backward g is not read but written, as

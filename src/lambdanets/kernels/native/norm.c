@@ -1,11 +1,11 @@
-/* Batch norm of the columns of a matrix whose rows may lie apart, as the columns of a larger one do: its statistics, with
- * which whoever reads x computes y, its backward pass, and both with a rectifier behind it.
+/* Batch norm of the columns of a matrix, whose rows may be strided: its statistics (kernels that read x apply them), its
+ * backward pass, and both with a ReLU after it.
  *
  *   y = (x - mean) w / sqrt(var + eps) + b
  *   dx = w / sqrt(var + eps) (g - mean(g) - xhat mean(g xhat))      dw = sum g xhat      db = sum g
  *
- * Rows are summed in blocks that the nearest cache holds; the blocks' sums are joined in double precision and always
- * in the same order, so that the result does not depend on the threads. */
+ * Rows are summed in blocks that the L1 cache holds; the sums of the blocks are combined in double precision and always
+ * in the same order, so that the result does not depend on the number of threads. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,11 +17,11 @@ enum { BLOCK = 64 };
 
 #define BLOCKS(rows) (((rows) + BLOCK - 1) / BLOCK)
 
-/* sums[0] and sums[1] of every block: its mean and its sum of squares about that. */
+/* sums[0] and sums[1] of a block: its mean and its sum of squared deviations from that. */
 static void moments(const real *x, int64_t rows, int64_t stride, int64_t columns, real *sums) {
     real *mean = sums, *squares = sums + columns;
     memset(sums, 0, sizeof(real) * 2 * columns);
-    /* Relative to the first row: sums of numbers far from zero would round their differences away. */
+    /* Relative to the first row: with a large mean, sums of x itself would lose the digits that differ. */
     for (int64_t r = 1; r < rows; r++)
         for (int64_t c = 0; c < columns; c++) mean[c] += x[r * stride + c] - x[c];
     for (int64_t c = 0; c < columns; c++) mean[c] = x[c] + mean[c] / (real)rows;
@@ -37,9 +37,9 @@ int NAME(norm_statistics)(int64_t rows, int64_t columns, int64_t stride, int64_t
                           real *var) {
     const int64_t blocks = BLOCKS(rows);
     real *sums = malloc(sizeof(real) * 2 * blocks * columns);
-    double *joined = calloc(2 * columns, sizeof(double)), *m = joined, *s = joined + columns;
-    if (!sums || !joined) {
-        free(joined);
+    double *combined = calloc(2 * columns, sizeof(double)), *m = combined, *s = combined + columns;
+    if (!sums || !combined) {
+        free(combined);
         free(sums);
         return LAMBDA_NO_MEMORY;
     }
@@ -47,17 +47,17 @@ int NAME(norm_statistics)(int64_t rows, int64_t columns, int64_t stride, int64_t
     {
 #pragma omp for schedule(static)
         for (int64_t z = 0; z < blocks; z++)
-            moments(x + z * BLOCK * stride, SMALLER(BLOCK, rows - z * BLOCK), stride, columns, sums + 2 * z * columns);
-        /* All blocks of some columns, one block after another: as vectors. */
+            moments(x + z * BLOCK * stride, MIN(BLOCK, rows - z * BLOCK), stride, columns, sums + 2 * z * columns);
+        /* A share of the columns for each thread, block by block, by the parallel algorithm of Chan et al. */
         const int64_t first = columns * omp_get_thread_num() / omp_get_num_threads();
         const int64_t end = columns * (omp_get_thread_num() + 1) / omp_get_num_threads();
         double n = 0;
         for (int64_t z = 0; z < blocks; z++) {
-            const double more = (double)SMALLER(BLOCK, rows - z * BLOCK), share = more / (n + more), apart = n * share;
-            const real *its_mean = sums + 2 * z * columns, *its_squares = its_mean + columns;
+            const double more = (double)MIN(BLOCK, rows - z * BLOCK), share = more / (n + more), apart = n * share;
+            const real *block_mean = sums + 2 * z * columns, *block_squares = block_mean + columns;
             for (int64_t c = first; c < end; c++) {
-                const double d = its_mean[c] - m[c];
-                s[c] += its_squares[c] + d * d * apart;
+                const double d = block_mean[c] - m[c];
+                s[c] += block_squares[c] + d * d * apart;
                 m[c] += d * share;
             }
             n += more;
@@ -67,12 +67,12 @@ int NAME(norm_statistics)(int64_t rows, int64_t columns, int64_t stride, int64_t
             var[c] = (real)(s[c] / (double)rows);
         }
     }
-    free(joined);
+    free(combined);
     free(sums);
     return LAMBDA_OK;
 }
 
-/* A number that is not one stays what it is. */
+/* max(0, NaN) is NaN. */
 static void rectify(int64_t columns, const real *x, const real *mean, const real *scale, const real *shift,
                     const real *residual, const real *residual_mean, const real *residual_scale, real *y) {
     if (residual && residual_mean)
@@ -118,7 +118,7 @@ int NAME(norm_backward)(int64_t rows, int64_t columns, int64_t stride, int64_t g
         for (int64_t z = 0; z < blocks; z++) {
             real *sum = sums + 2 * z * columns, *product = sum + columns;
             memset(sum, 0, sizeof(real) * 2 * columns);
-            for (int64_t r = z * BLOCK; r < SMALLER((z + 1) * BLOCK, rows); r++) {
+            for (int64_t r = z * BLOCK; r < MIN((z + 1) * BLOCK, rows); r++) {
                 if (y)
                     for (int64_t c = 0; c < columns; c++)
                         g[r * g_stride + c] = y[r * columns + c] <= 0 ? 0 : dy[r * columns + c];

@@ -1,4 +1,4 @@
-/* Rows of numbers, brought from where the caller has them to where vectors can be read. */
+/* Rows of the caller's strided tensors: gathered into contiguous memory, normalised, scattered back. */
 #ifndef LAMBDANETS_ROWS_H
 #define LAMBDANETS_ROWS_H
 
@@ -7,8 +7,8 @@
 #include "lambda.h"
 #include "workspace.h"
 
-/* For common intra-depths with code of their own, which has vectors. */
-#define EACH_STRIDE(COPY)                                                                                      \
+/* Strides of common intra-depths are constants, so that the compiler can vectorise them. */
+#define FOR_STRIDE(COPY)                                                                                       \
     switch (stride) {                                                                                          \
         case 1: COPY(1) break;                                                                                 \
         case 2: COPY(2) break;                                                                                 \
@@ -17,21 +17,19 @@
         default: COPY(stride)                                                                                  \
     }
 #define GATHER(stride) for (int64_t c = 0; c < n; c++) to[c] = from[c * (stride)];
-#define SPREAD(stride) for (int64_t c = 0; c < n; c++) to[c * (stride)] = from[c];
+#define SCATTER(stride) for (int64_t c = 0; c < n; c++) to[c * (stride)] = from[c];
 
-/* n numbers that are `stride` apart. */
-static void copy_row(real *restrict to, const real *restrict from, int64_t n, int64_t stride) { EACH_STRIDE(GATHER) }
+static void gather_row(real *restrict to, const real *restrict from, int64_t n, int64_t stride) { FOR_STRIDE(GATHER) }
 
-/* n numbers to where they are `stride` apart. */
-static inline void spread_row(real *restrict to, const real *restrict from, int64_t n, int64_t stride) {
-    EACH_STRIDE(SPREAD)
+static inline void scatter_row(real *restrict to, const real *restrict from, int64_t n, int64_t stride) {
+    FOR_STRIDE(SCATTER)
 }
 
 static inline void add_row(real *restrict to, const real *restrict from, int64_t n) {
     for (int64_t c = 0; c < n; c++) to[c] += from[c];
 }
 
-/* The mean, scale and shift of a row, three rows themselves; or nothing to do. */
+/* The mean, scale and shift of every element of a row; NULL for no norm. */
 typedef struct {
     const real *mean, *scale, *shift;
 } row_norm;
@@ -41,7 +39,7 @@ static void normalise_row(real *restrict row, int64_t n, row_norm norm) {
         for (int64_t c = 0; c < n; c++) row[c] = (row[c] - norm.mean[c]) * norm.scale[c] + norm.shift[c];
 }
 
-/* Of the queries of one position, all their heads. */
+/* For the queries (h, k) of one position. */
 static inline row_norm query_norm(const lambda_problem *p) {
     if (!p->norm) return (row_norm){0};
     const int64_t columns = p->h * p->k + p->v * p->u;
@@ -49,13 +47,13 @@ static inline row_norm query_norm(const lambda_problem *p) {
     return (row_norm){mean, mean + columns, mean + 2 * columns};
 }
 
-/* Of the values, for every u: [3][u][v], to be freed; NULL without memory, and without a norm. */
+/* For the values, transposed to [3][u][v]. The caller frees it. NULL without a norm, and without memory. */
 static real *make_value_norms(const lambda_problem *p) {
-    real *norms = p->norm ? aligned(3 * p->u * p->v) : NULL;
+    real *norms = p->norm ? allocate(3 * p->u * p->v) : NULL;
     for (int64_t i = 0; norms && i < 3; i++)
         for (int64_t u = 0; u < p->u; u++)
-            copy_row(norms + (i * p->u + u) * p->v,
-                     (const real *)p->norm + i * (p->h * p->k + p->v * p->u) + p->h * p->k + u, p->v, p->u);
+            gather_row(norms + (i * p->u + u) * p->v,
+                       (const real *)p->norm + i * (p->h * p->k + p->v * p->u) + p->h * p->k + u, p->v, p->u);
     return norms;
 }
 

@@ -1,4 +1,4 @@
-/* Vectors of the instruction set that a file is compiled for, as GCC and Clang spell them for every machine. */
+/* Vectors of the instruction set that a file is compiled for, in the vector extensions of GCC and Clang. */
 #ifndef LAMBDANETS_VECTOR_H
 #define LAMBDANETS_VECTOR_H
 
@@ -19,45 +19,46 @@
 #endif
 
 #define LANES ((int64_t)(VECTOR_BYTES / sizeof(real)))
-enum { LANES_AT_MOST = VECTOR_BYTES / 4 };
+enum { MAX_LANES = VECTOR_BYTES / 4 };
 
-/* The most accumulators that leave room for one row of B and a broadcast: ROWS x VECTORS of them. */
+/* A register block is at most ROWS x VECTORS accumulators, which leaves registers for one row of B and a broadcast. */
 #define ROWS 4
 #define VECTORS (REGISTERS == 32 ? 6 : 3)
 
-/* Few accumulators would wait for each other: then even and odd steps of a sum have their own. */
-#define WAYS(rows, vectors) ((rows) * (vectors) < (REGISTERS == 32 ? 12 : 8) ? 2 : 1)
+/* Blocks with few accumulators are bound by the latency of FMA: even and odd terms then have accumulators of their own. */
+#define CHAINS(rows, vectors) ((rows) * (vectors) < (REGISTERS == 32 ? 12 : 8) ? 2 : 1)
 
-/* Lines of a table are padded to whole units: half vectors where vectors are long. */
-#define UNITS (VECTOR_BYTES == 64 ? 2 : 1) /* of a vector */
-#define UNIT (LANES / UNITS)
+/* Lines of a table are padded to whole segments: half a vector of AVX-512, a whole vector otherwise. */
+#define SEGMENTS (VECTOR_BYTES == 64 ? 2 : 1) /* per vector */
+#define SEGMENT (LANES / SEGMENTS)            /* elements */
 
-/* In memory a vector may begin at any element. */
+/* Loads and stores are unaligned. */
 typedef real vec __attribute__((vector_size(VECTOR_BYTES)));
-typedef real vec_in_memory __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
+typedef real unaligned_vec __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
+#define LOAD(p) (*(const unaligned_vec *)(p))
+#define STORE(p) (*(unaligned_vec *)(p))
 
 #if VECTOR_BYTES == 64
 #include <immintrin.h>
-typedef real half __attribute__((vector_size(VECTOR_BYTES / 2)));
-typedef real half_in_memory __attribute__((vector_size(VECTOR_BYTES / 2), aligned(sizeof(real)), may_alias));
-#define LOAD_HALF(p) ((half)(*(const half_in_memory *)(p)))
-/* One instruction, which GCC does not find by itself. */
-#define JOIN(a, b) ((vec)_mm512_insertf64x4(_mm512_castpd256_pd512((__m256d)(a)), (__m256d)(b), 1))
+typedef real half_vec __attribute__((vector_size(VECTOR_BYTES / 2)));
+typedef real unaligned_half_vec __attribute__((vector_size(VECTOR_BYTES / 2), aligned(sizeof(real)), may_alias));
+#define LOAD_HALF(p) ((half_vec)(*(const unaligned_half_vec *)(p)))
+/* One instruction, which GCC does not emit for the generic form. */
+#define CONCAT(low, high) ((vec)_mm512_insertf64x4(_mm512_castpd256_pd512((__m256d)(low)), (__m256d)(high), 1))
 #endif
 
-/* Keeps a vector in its register: GCC would rather load it again for each of two rows. */
+/* Keeps a vector in its register. For two rows GCC would fold the load into each FMA, which costs up to 30 %. */
 #if defined(__x86_64__)
-#define KEEP(v) __asm__("" : "+v"(v))
+#define KEEP_IN_REGISTER(v) __asm__("" : "+v"(v))
 #else
-#define KEEP(v) (void)(v)
+#define KEEP_IN_REGISTER(v) (void)(v)
 #endif
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
-#define LOAD(p) (*(const vec_in_memory *)(p))
-#define STORE(p) (*(vec_in_memory *)(p))
-#define SMALLER(a, b) ((a) < (b) ? (a) : (b))
-#define LARGER(a, b) ((a) > (b) ? (a) : (b))
-#define ROUND_UP(x, to) (((x) + (to) - 1) / (to) * (to))
+#define NOINLINE static __attribute__((noinline))
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
+#define ROUND_UP(x, multiple) (((x) + (multiple) - 1) / (multiple) * (multiple))
 #define UNROLL _Pragma("GCC unroll 8")
 #define UNROLL_ALL _Pragma("GCC unroll 16")
 

@@ -13,23 +13,24 @@
 #define omp_get_num_threads() 1
 #endif
 
-static void *aligned(int64_t elements) {
+/* Aligned to cache lines; NULL without memory. */
+static void *allocate(int64_t elements) {
     const size_t bytes = ROUND_UP(sizeof(real) * (size_t)(elements > 0 ? elements : 1), 64);
     return aligned_alloc(64, bytes);
 }
 
-/* Parts that lie one behind the other in memory. */
+/* One of the buffers that a workspace consists of. */
 typedef struct {
-    real **part;
+    real **pointer;
     int64_t elements;
-} placed;
+} buffer;
 
-/* Where each part is; without memory, only how many elements all of them take. */
-static int64_t place(const placed *parts, size_t n, real *memory) {
+/* Places the buffers one after another in memory. Returns the elements that all of them take; without memory, that is all. */
+static int64_t place_buffers(const buffer *buffers, size_t n, real *memory) {
     int64_t size = 0;
     for (size_t i = 0; i < n; i++) {
-        *parts[i].part = memory ? memory + size : NULL;
-        size += ROUND_UP(parts[i].elements, LANES);
+        *buffers[i].pointer = memory ? memory + size : NULL;
+        size += ROUND_UP(buffers[i].elements, LANES);
     }
     return ROUND_UP(size, 64);
 }
