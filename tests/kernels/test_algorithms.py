@@ -1,5 +1,7 @@
 """Which algorithm the kernels compute a position term by: direct, or Fourier transforms."""
 
+import math
+
 import pytest
 import torch
 from torch.func import functional_call
@@ -7,7 +9,16 @@ from torch.func import functional_call
 from compare import assert_close, with_gradients
 from lambdanets import LambdaLayer2d
 from lambdanets.kernels import instruction_set, unavailable
-from lambdanets.kernels.library import AUTO, DIRECT, FFT, HAS_THREADS, use_instruction_set, uses_fft
+from lambdanets.kernels.library import (
+    AUTO,
+    DIRECT,
+    FFT,
+    HAS_THREADS,
+    position_cost,
+    threads,
+    use_instruction_set,
+    uses_fft,
+)
 from lambdanets.kernels.operators.definitions import describe
 from lambdanets.ops import Grid
 from lambdanets.ops.plans.native import window_of
@@ -87,6 +98,48 @@ def test_one_map_for_many_threads_is_not_transformed():
     """Its queries can be shared out, its transforms cannot."""
     torch.set_num_threads(16)
     assert taken(LARGE, b=1) == {False}
+
+
+def costs(grid, *, b=8, h=4, k=16, v=16, u=1, dtype=torch.float32, backward=False):
+    _, window = window_of(grid, torch.empty(grid.rows, k, u, device="meta"))
+    return position_cost(b, h, k, v, u, window, dtype, backward=backward)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("sizes", [{}, {"v": 32}, {"b": 1}, {"h": 1, "k": 5, "v": 3, "u": 2}], ids=str)
+@pytest.mark.parametrize("scope", [1, 3, 7, 13, 23, 55])
+def test_the_cheaper_algorithm_is_chosen(scope, sizes, dtype):
+    grid = Grid.of((28, 28), scope=scope)
+    cheaper = [costs(grid, **sizes, dtype=dtype, backward=backward) for backward in (False, True)]
+    assert taken(grid, **sizes, dtype=dtype) == {fft < direct for direct, fft in cheaper}
+
+
+def test_direct_cost_counts_the_pairs_in_scope():
+    """h (k + v) multiply-adds for each, and backward h (3 k + 2 v); half of them if causal, fewer with a stride."""
+    grid = Grid.of((28, 26), scope=(5, 3), dilation=(2, 3), stride=(1, 2))
+    pairs = sum(0 <= i + 2 * a < 28 for i in range(28) for a in range(-2, 3))
+    pairs *= sum(0 <= 2 * j + 3 * a < 26 for j in range(13) for a in range(-1, 2))
+    for h, k, v, u in ((4, 16, 16, 1), (2, 48, 32, 3)):
+        assert costs(grid, h=h, k=k, v=v, u=u)[0] == pytest.approx(pairs * u * h * (k + v))
+        backward = costs(grid, h=h, k=k, v=v, u=u, backward=True)[0]
+        assert backward == pytest.approx(pairs * u * h * (3 * k + 2 * v))
+    causal = costs(Grid.of((28, 26), scope=(5, 3), causal=True))[0]
+    assert causal == pytest.approx(costs(Grid.of((28, 26), scope=(5, 3)))[0] * 8 / 15)
+
+
+@pytest.mark.parametrize("options", [{"causal": True}, {"stride": 2}, {"dilation": 2}], ids=str)
+def test_without_transforms_their_cost_is_infinite(options):
+    direct, fft = costs(Grid.of((56, 56), scope=23, **options))
+    assert math.isfinite(direct)
+    assert math.isinf(fft)
+
+
+def test_idle_threads_count():
+    """One map is transformed by one thread, unless its channels are several vectors."""
+    alone, together = costs(LARGE, b=1, v=4), costs(LARGE, b=8, v=4)
+    assert alone[0] == together[0]
+    if threads() > 1:
+        assert alone[1] > 1.5 * together[1]
 
 
 @pytest.mark.parametrize("training", [True, False])

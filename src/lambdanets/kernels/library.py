@@ -8,6 +8,7 @@ import os
 import struct
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,6 +45,7 @@ KERNELS: dict[str, tuple[list[type], int]] = {
     "forward": (PROBLEM, 5),
     "backward": (PROBLEM, 9),
     "uses_fft": ([*PROBLEM, ctypes.c_int], 0),
+    "position_cost": ([*PROBLEM, ctypes.c_int, ctypes.POINTER(ctypes.c_double)], 0),
     "content_forward": (PROBLEM, 5),
     "content_backward": (PROBLEM, 7),
     "norm_statistics": ([ctypes.c_int64] * 4, 3),
@@ -118,6 +120,22 @@ def uses_fft(problem: Problem, dtype: torch.dtype, *, backward: bool) -> bool:
     """Whether ordinary examples of a problem are computed through Fourier transforms."""
     _library()
     return bool(FUNCTIONS["uses_fft", dtype](problem, backward))
+
+
+def position_cost(
+    b: int, h: int, k: int, v: int, u: int, window: Sequence[Any], dtype: torch.dtype, *, backward: bool
+) -> tuple[float, float]:
+    """Estimated multiply-adds per example of the position term: direct, and by Fourier transforms.
+
+    `window` is what the operators take: queries, context, scope, stride and dilation on two axes, rows of the table
+    that count, algorithm (not used here). Infinitely many where there are no transforms; with `AUTO` the kernels take
+    the smaller one. A forward pass, or a backward pass alone.
+    """
+    _library()
+    axes = ((ctypes.c_int64 * 2)(*axis) for axis in window[:5])
+    cost = (ctypes.c_double * 2)()
+    FUNCTIONS["position_cost", dtype](Problem(b, h, k, v, u, *axes, window[5], threads()), backward, cost)
+    return cost[0], cost[1]
 
 
 def threads() -> int:

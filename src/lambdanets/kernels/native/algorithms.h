@@ -19,7 +19,8 @@ int NAME(direct_backward) LAMBDA_BACKWARD(real);
 int NAME(fft_forward) LAMBDA_FFT_FORWARD(real);
 int NAME(fft_backward) LAMBDA_FFT_BACKWARD(real);
 
-/* Whether there are transforms for a problem at all, and the vector operations of either algorithm in a thread. */
+/* Whether there are transforms for a problem at all, and the vector operations of either algorithm in a thread,
+ * for one example. */
 int NAME(fft_possible)(const lambda_problem *p);
 double NAME(fft_operations)(const lambda_problem *p, int backward);
 double NAME(direct_operations)(const lambda_problem *p, int backward);

@@ -620,3 +620,16 @@ int NAME(direct_backward) LAMBDA_BACKWARD(real) {
     free_windows(&t.w);
     return failed;
 }
+
+double NAME(direct_operations)(const lambda_problem *p, int backward) {
+    double seen[2] = {0, 0}; /* pairs of a query and a position in its window */
+    for (int axis = 0; axis < 2; axis++)
+        for (int64_t n = 0; n < p->queries[axis]; n++) {
+            const span s = visible(n * p->stride[axis], p->context[axis], p->scope[axis], p->dilation[axis]);
+            seen[axis] += (double)(s.last - s.first);
+        }
+    const double causal = (double)p->past / (double)(p->scope[0] * p->scope[1]);
+    const int64_t h = LARGER(2, p->h); /* a single head leaves part of the machine idle */
+    const double k = (double)p->k / (double)LANES, v = (double)((p->v + LANES - 1) / LANES);
+    return seen[0] * seen[1] * causal * (double)(p->u * h) * (backward ? 3 * k + 2 * v : k + v) / (double)p->threads;
+}

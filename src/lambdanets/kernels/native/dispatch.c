@@ -8,6 +8,7 @@
     DO(forward, LAMBDA_FORWARD(real), (p, q, values, table, lc, y), type)                                        \
     DO(backward, LAMBDA_BACKWARD(real), (p, q, values, table, lc, dy, dq, dvalues, dtable, dlc), type)           \
     DO(uses_fft, LAMBDA_USES_FFT, (p, backward), type)                                                           \
+    DO(position_cost, LAMBDA_POSITION_COST, (p, backward, cost), type)                                           \
     DO(content_forward, LAMBDA_CONTENT_FORWARD(real), (p, keys, values, lc, by_u, softmax), type)                \
     DO(content_backward, LAMBDA_CONTENT_BACKWARD(real), (p, keys, values, by_u, softmax, dlc, dkeys, dvalues), type) \
     DO(norm_statistics, LAMBDA_NORM_STATISTICS(real), (rows, columns, stride, threads, x, mean, var), type)      \

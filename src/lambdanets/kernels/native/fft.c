@@ -709,6 +709,7 @@ double NAME(fft_operations)(const lambda_problem *p, int backward) {
     desk d;
     transform f;
     measure(&t, p);
+    t.y_here = 0; /* the same cost for every layout */
     const double along_0 = factor(t.l0, &f), along_1 = factor(t.l1, &f), points = (double)t.points;
     const double outputs = (double)(p->queries[0] * p->queries[1] * p->h), u = (double)p->u;
     const double columns = along_0 * (double)t.l1, queries = columns + along_1 * (double)p->queries[0];
@@ -719,18 +720,6 @@ double NAME(fft_operations)(const lambda_problem *p, int backward) {
     const int64_t units = backward ? p->b : p->b * t.chunks; /* that threads can share */
     const double busy = (double)SMALLER(units, p->threads), slower = lay_out(&t, backward, NULL, &d) > LARGE_DESK ? SLOWER : 1;
     return slower * (chunk * (double)t.chunks / busy + (backward ? 2 : 1) * table / (double)p->threads);
-}
-
-double NAME(direct_operations)(const lambda_problem *p, int backward) {
-    double seen[2] = {0, 0}; /* pairs of a query and a position in its window */
-    for (int axis = 0; axis < 2; axis++)
-        for (int64_t n = 0; n < p->queries[axis]; n++) {
-            const span s = visible(n, p->context[axis], p->scope[axis], 1);
-            seen[axis] += (double)(s.last - s.first);
-        }
-    const int64_t h = LARGER(2, p->h); /* a single head leaves part of the machine idle */
-    const double k = (double)p->k / (double)LANES, v = (double)((p->v + LANES - 1) / LANES);
-    return seen[0] * seen[1] * (double)(p->u * h) * (backward ? 3 * k + 2 * v : k + v) / (double)p->threads;
 }
 
 int NAME(fft_possible)(const lambda_problem *p) {

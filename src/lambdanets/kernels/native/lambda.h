@@ -46,6 +46,12 @@ enum { LAMBDA_OK = 0, LAMBDA_NO_MEMORY = 1 };
 /* Is the position term of ordinary examples computed through Fourier transforms? 1 or 0, and never an error. */
 #define LAMBDA_USES_FFT (const lambda_problem *p, int backward)
 
+/* The estimated cost of the position term by either algorithm, for one example: cost[0] direct, cost[1] by Fourier
+ * transforms. Multiply-adds of a machine whose vectors are full and whose threads are all busy; idle lanes and threads
+ * count as if they computed. Infinite where there are no transforms. LAMBDA_AUTO takes the smaller one. Reads the
+ * sizes, the window and the number of threads only. */
+#define LAMBDA_POSITION_COST (const lambda_problem *p, int backward, double *cost)
+
 /* The content lambdas of keys normalised by a softmax over the context, lc[b,k,v] = sum_{m,u} Kbar[b,m,k,u] V[b,m,v,u].
  * Kept for the backward pass: by_u (b, u, k, v), of which lc is the sum, and softmax (b, 2, u, k), the largest key and
  * one over the sum of exponentials. All contiguous. The gradient of the values is added to what is there. */

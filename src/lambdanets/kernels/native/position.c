@@ -10,11 +10,20 @@
 #include "range.h"
 #include "rows.h"
 
+int NAME(position_cost) LAMBDA_POSITION_COST;
+int NAME(position_cost) LAMBDA_POSITION_COST {
+    const double lanes = (double)(LANES * p->threads); /* of all threads */
+    cost[0] = lanes * NAME(direct_operations)(p, backward);
+    cost[1] = NAME(fft_possible)(p) ? lanes * NAME(fft_operations)(p, backward) : INFINITY;
+    return LAMBDA_OK;
+}
+
 int NAME(uses_fft) LAMBDA_USES_FFT;
 int NAME(uses_fft) LAMBDA_USES_FFT {
-    if (!NAME(fft_possible)(p)) return 0;
-    if (p->algorithm != LAMBDA_AUTO) return p->algorithm == LAMBDA_FFT;
-    return NAME(fft_operations)(p, backward) < NAME(direct_operations)(p, backward);
+    if (p->algorithm != LAMBDA_AUTO) return p->algorithm == LAMBDA_FFT && NAME(fft_possible)(p);
+    double cost[2];
+    NAME(position_cost)(p, backward, cost);
+    return cost[1] < cost[0];
 }
 
 /* The tensors of a call, from one of its examples on. */
