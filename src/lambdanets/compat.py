@@ -1,7 +1,25 @@
 """What the library asks of torch that has no, or no proper, public name; each with the reason."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.nn.modules import module as _module
+from torch.nn.modules.batchnorm import _BatchNorm
+
+# All batch norms, whatever their number of axes, SyncBatchNorm too: torch has no public common base.
+BatchNorm = _BatchNorm
+
+# In-place arithmetic on lists of tensors in a few kernels, as torch's own optimisers do it. Without a public name, but
+# stable for years.
+foreach_copy_ = torch._foreach_copy_
+foreach_lerp_ = torch._foreach_lerp_
+foreach_norm = torch._foreach_norm
+# What GradScaler calls: one pass over all gradients tells whether any of them is NaN or Inf.
+foreach_non_finite_check_and_unscale_ = torch._amp_foreach_non_finite_check_and_unscale_
+
+# What an exported graph's nodes call; `torch.ops` documents the objects, not their class.
+OpOverload = torch._ops.OpOverload
 
 
 def is_tracing() -> bool:
@@ -17,7 +35,7 @@ def is_exporting() -> bool:
 def is_transformed() -> bool:
     """Inside `torch.func` or forward-mode differentiation, which pass the kernels by: tangents would be lost.
 
-    Or while TorchScript traces, which does not know lists of sizes that may be symbolic.
+    Or while TorchScript traces, which does not know lists of sizes that may be symbolic. Neither has a public test.
     """
     if torch.compiler.is_compiling():
         return False
@@ -31,3 +49,23 @@ def sizes_of(x: Tensor) -> tuple[int, ...]:
     Compilers keep their symbols.
     """
     return tuple(map(int, x.shape)) if is_tracing() else tuple(x.shape)
+
+
+def has_global_hooks() -> bool:
+    """Whether hooks are registered for all modules. torch can register them publicly, but not ask for them."""
+    of_forward = _module._global_forward_hooks or _module._global_forward_pre_hooks
+    return bool(of_forward or _module._global_backward_hooks or _module._global_backward_pre_hooks)
+
+
+def below_autograd(operator: Any, keys: Any, *inputs: Any) -> Any:
+    """Call an operator's implementation behind its autograd kernel.
+
+    As `torch.library.register_autograd` does it, which also looks for the defaults of arguments at every call, slowly.
+    """
+    with torch._C._AutoDispatchBelowAutograd():
+        return operator.redispatch(keys & torch._C._after_autograd_keyset, *inputs)
+
+
+def any_requires_grad(*inputs: Any) -> bool:
+    """Whether a tensor among the inputs, or in lists of them, requires a gradient: in C++, once per operator call."""
+    return bool(torch._C._any_requires_grad(*inputs))

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+
+from lambdanets.compat import BatchNorm
 
 
 class CannotAdoptError(ValueError):
@@ -22,7 +23,7 @@ class Reading(NamedTuple):
 
     options: dict[str, Any]  # arguments of LambdaLayer2d
     state: dict[str, Tensor]  # its state_dict; what requires a gradient is trained
-    norms: dict[str, _BatchNorm]  # whose settings our norms take
+    norms: dict[str, BatchNorm]  # whose settings our norms take
     behind: nn.Module | None  # what the peer does to its output
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lambdanets.compat import any_requires_grad, below_autograd
 from lambdanets.kernels.library import Problem, threads
 
 GRID = (
@@ -57,17 +58,12 @@ def describe(
 def differentiate(name: str, backward: Callable[..., Any], remember: Callable[..., None]) -> None:
     """Give an operator its gradient: `remember(ctx, inputs, output)`, then `backward(ctx, *gradients)`.
 
-    As torch.library.register_autograd does it, which also looks for the defaults of arguments, at every call and
-    slowly; here none has a default.
+    As torch.library.register_autograd does it, but faster: here no argument has a default.
     """
     operator = getattr(torch.ops.lambdanets, name).default
 
-    def below(keys: Any, *inputs: Any) -> Any:
-        with torch._C._AutoDispatchBelowAutograd():
-            return operator.redispatch(keys & torch._C._after_autograd_keyset, *inputs)
-
     def forward(ctx: Any, keys: Any, *inputs: Any) -> Any:
-        output = below(keys, *inputs)
+        output = below_autograd(operator, keys, *inputs)
         remember(ctx, inputs, output)
         return output
 
@@ -78,8 +74,9 @@ def differentiate(name: str, backward: Callable[..., Any], remember: Callable[..
     recorded: Any = type(f"{name}_with_gradients", (torch.autograd.Function,), methods)
 
     def run(keys: Any, *inputs: Any) -> Any:
-        trains = torch.is_grad_enabled() and torch._C._any_requires_grad(*inputs)
-        return (recorded.apply if trains else below)(keys, *inputs)
+        if torch.is_grad_enabled() and any_requires_grad(*inputs):
+            return recorded.apply(keys, *inputs)
+        return below_autograd(operator, keys, *inputs)
 
     definitions.impl(name, run, "Autograd", with_keyset=True)
 
