@@ -26,8 +26,8 @@ def ways(monkeypatch):
         seen.append(y is not None)
         return y
 
-    at_once = lambda_layers.layer_at_once
-    monkeypatch.setattr(lambda_layers, "layer_at_once", watch)
+    at_once = lambda_layers.fused_layer
+    monkeypatch.setattr(lambda_layers, "fused_layer", watch)
     return seen
 
 
@@ -69,7 +69,7 @@ def test_is_left(layer, ways):
     assert not any(ways)
 
 
-def test_is_left_for_masks_half_precision_and_listeners(ways):
+def test_is_left_for_masks_half_precision_and_hooks(ways):
     layer = LambdaLayer2d(32, scope=7)
     x = a_map_for(layer)
     layer(x, mask=torch.rand(2, 1, 45 * 9) > 0.5)
@@ -96,7 +96,7 @@ def test_is_the_longer_way(layer, training, monkeypatch):
     state = {name: value.clone() for name, value in layer.state_dict().items()}
     short = results(layer, x, g)
     layer.load_state_dict(state)
-    monkeypatch.setattr(lambda_layers, "layer_at_once", lambda *_, **__: None)
+    monkeypatch.setattr(lambda_layers, "fused_layer", lambda *_, **__: None)
     assert_close(short, results(layer, x, g), TOLERANCE[torch.float64])
 
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from lambdanets.cost import family  # noqa: F401  # its rules
 from lambdanets.cost.multiplies import multiply_adds
+from lambdanets.nn.hooks import first_argument, temporary_hooks
 from lambdanets.nn.lambda_layers import LambdaLayer
-from lambdanets.nn.listeners import first_of, for_a_while
 
 
 class Count(NamedTuple):
@@ -63,7 +63,7 @@ def multiply_adds_in(model: nn.Module, x: Tensor) -> dict[nn.Module, int]:
     for module in model.modules():
 
         def watch(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
-            given = first_of(inputs, named)
+            given = first_argument(inputs, named)
             if module in inside or not isinstance(given, Tensor):
                 return
             context = inputs[1] if len(inputs) > 1 else named.get("context", named.get("key"))
@@ -72,7 +72,7 @@ def multiply_adds_in(model: nn.Module, x: Tensor) -> dict[nn.Module, int]:
             work[module] = work.get(module, 0) + multiply_adds(module, given.shape, seen.shape, shape)
 
         handles.append(module.register_forward_hook(watch, with_kwargs=True))
-    with for_a_while(handles), torch.no_grad():
+    with temporary_hooks(handles), torch.no_grad():
         model(x)
     return work
 

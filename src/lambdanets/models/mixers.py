@@ -10,7 +10,7 @@ from typing import Any
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from lambdanets.nn.registry import Face, create_layer, layer_class
+from lambdanets.nn.registry import Layout, create_layer, layer_class
 
 # A name that `create_layer` knows, or what makes a layer from its width d and options.
 Mixer = str | Callable[..., nn.Module]
@@ -46,7 +46,7 @@ def make_mixer(
     d: int,
     options: Mapping[str, Any] | None = None,
     *,
-    face: Face = "tokens",
+    layout: Layout = "tokens",
     facts: Mapping[str, Any] | None = None,
 ) -> nn.Module:
     """A layer of d channels in and out.
@@ -54,13 +54,13 @@ def make_mixer(
     Args:
         mixer: a name, or a callable that is given d and the options.
         options: of the layer.
-        face: "maps" for a layer that sees the axes of a grid; the mixer then takes tokens (b, *grid, d).
+        layout: "maps" for a layer that sees the axes of a grid; the mixer then takes tokens (b, *grid, d).
         facts: further options for those of the named layers that know them.
     """
     options = options or {}
     if not isinstance(mixer, str):
         return mixer(d, **options)
-    known = signature(layer_class(mixer, face)).parameters
+    known = signature(layer_class(mixer, layout)).parameters
     told = {name: value for name, value in {**IN_BLOCKS, **(facts or {})}.items() if name in known}
-    layer = create_layer(mixer, d, face=face, **{**told, **options})
-    return layer if face == "tokens" else OnGrid(layer)
+    layer = create_layer(mixer, d, layout=layout, **{**told, **options})
+    return layer if layout == "tokens" else OnGrid(layer)

@@ -12,8 +12,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lambdanets.fields import fit_fields, with_tuples
-from lambdanets.models.again import run_again
 from lambdanets.models.blocks import EXPANSION, Bottleneck, Setup, make_stem
+from lambdanets.models.checkpointing import checkpointed
 from lambdanets.models.classifying import DEEPEST, Classifying, sized
 from lambdanets.models.middle import Lambda, Middle, Named, Place, check_options, convolution
 from lambdanets.models.pretrained import Pretrained
@@ -178,7 +178,7 @@ class ResNet(Classifying, Pretrained):
         for stage in self.stages:
             assert isinstance(stage, nn.Sequential)
             for block in stage:
-                x = run_again(block, x) if self.checkpointing and self.training else block(x)
+                x = checkpointed(block, x) if self.checkpointing and self.training else block(x)
             maps.append(x)
         return maps
 

@@ -18,19 +18,19 @@ from typing import Any, Literal, get_args
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from lambdanets.models.again import run_again
 from lambdanets.models.blocks import DropPath
+from lambdanets.models.checkpointing import checkpointed
 from lambdanets.models.mixers import Mixer, make_mixer
 from lambdanets.nn.arguments import keywords, known_options, one_of, positive, rate
 from lambdanets.nn.projections import Dense
-from lambdanets.nn.registry import Face, layer_class, list_layers
+from lambdanets.nn.registry import Layout, layer_class, list_layers
 
 Activation = Literal["gelu", "relu"]
 Mask = Bool[Tensor, "b _"] | Bool[Tensor, "#b _ _"]
 Options = Mapping[str, Any]
 
 
-def of_pairs(
+def pair_mask(
     owner: str, mask: Mask | None, tokens: Float[Tensor, "b *n d"], name: str = "mask"
 ) -> Bool[Tensor, "_ _ _"] | None:
     """A mask of these tokens as one of pairs that is the same for every query; one of pairs as it is."""
@@ -133,7 +133,7 @@ class EncoderBlock(Block):
     """Tokens read each other, then each thinks for itself.
 
     Args:
-        mixer, mixer_options, face, facts: see `lambdanets.models.mixers.make_mixer`.
+        mixer, mixer_options, layout, facts: see `lambdanets.models.mixers.make_mixer`.
         style: see `Block`.
 
     >>> EncoderBlock(32, mixer="lambda", mixer_options={"scope": 7})(torch.randn(2, 50, 32)).shape
@@ -146,15 +146,15 @@ class EncoderBlock(Block):
         *,
         mixer: Mixer = "attention",
         mixer_options: Options | None = None,
-        face: Face = "tokens",
+        layout: Layout = "tokens",
         facts: Options | None = None,
         **style: Any,
     ) -> None:
         known_options(type(self).__name__, style, keywords(Block))
-        super().__init__(d, {"mix": make_mixer(mixer, d, mixer_options, face=face, facts=facts)}, **style)
+        super().__init__(d, {"mix": make_mixer(mixer, d, mixer_options, layout=layout, facts=facts)}, **style)
 
     def forward(self, x: Float[Tensor, "b *n d"], mask: Mask | None = None) -> Float[Tensor, "b *n d"]:
-        y: Tensor = self.feed(self.mix(x, mask=of_pairs(type(self).__name__, mask, x)))
+        y: Tensor = self.feed(self.mix(x, mask=pair_mask(type(self).__name__, mask, x)))
         return y
 
 
@@ -218,8 +218,8 @@ class DecoderBlock(Block):
         context_mask: Mask | None = None,
     ) -> Float[Tensor, "b n d"]:
         owner = type(self).__name__
-        x = self.mix(x, mask=of_pairs(owner, mask, x))
-        x = self.cross(x, context=context, mask=of_pairs(owner, context_mask, context, "context_mask"))
+        x = self.mix(x, mask=pair_mask(owner, mask, x))
+        x = self.cross(x, context=context, mask=pair_mask(owner, context_mask, context, "context_mask"))
         y: Tensor = self.feed(x)
         return y
 
@@ -257,7 +257,7 @@ class Stack(nn.Module):
 
     def run(self, x: Float[Tensor, "b *n d"], *given: Tensor | None) -> Float[Tensor, "b *n d"]:
         for block in self.blocks:
-            x = run_again(block, x, *given) if self.checkpointing and self.training else block(x, *given)
+            x = checkpointed(block, x, *given) if self.checkpointing and self.training else block(x, *given)
         y: Tensor = self.norm(x)
         return y
 
@@ -281,7 +281,7 @@ class Transformer(Stack):
 
     def forward(self, x: Float[Tensor, "b *n d"], mask: Mask | None = None) -> Float[Tensor, "b *n d"]:
         """`mask` says which tokens are there, (b, n), or which pairs may be used, (b or 1, n, n)."""
-        return self.run(x, of_pairs(type(self).__name__, mask, x))
+        return self.run(x, pair_mask(type(self).__name__, mask, x))
 
 
 class TransformerDecoder(Stack):
@@ -307,8 +307,8 @@ class TransformerDecoder(Stack):
     ) -> Float[Tensor, "b n d"]:
         """`mask` is for x, (b, n) or (b or 1, n, n), `context_mask` for the context, (b, m) or (b or 1, n, m)."""
         owner = type(self).__name__
-        of_context = of_pairs(owner, context_mask, context, "context_mask")
-        return self.run(x, context, of_pairs(owner, mask, x), of_context)
+        of_context = pair_mask(owner, context_mask, context, "context_mask")
+        return self.run(x, context, pair_mask(owner, mask, x), of_context)
 
 
 class EncoderDecoder(nn.Module):
@@ -356,8 +356,8 @@ class EncoderDecoder(nn.Module):
     ) -> Float[Tensor, "b n d"]:
         """`source_mask` says which tokens of the source are there, for the encoder and for the decoder."""
         owner = type(self).__name__
-        of_source = of_pairs(owner, source_mask, source, "source_mask")
-        of_target = of_pairs(owner, target_mask, target, "target_mask")
+        of_source = pair_mask(owner, source_mask, source, "source_mask")
+        of_target = pair_mask(owner, target_mask, target, "target_mask")
         context = self.encoder(source, of_source)
         y: Tensor = self.decoder(target, context, of_target, of_source)
         return y

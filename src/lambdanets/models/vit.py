@@ -2,8 +2,8 @@
 
 What a mixer sees depends on who is pooled. With a class token there are n + 1 tokens in a row, and mixers stand on
 tokens: right for attention, which knows no order, while a layer with windows or offsets would take the raster order of
-patches for their place. With the mean, tokens stay on their grid, (b, i, j, d), and mixers stand on maps where they
-have that face: a lambda layer has its table of 2-d offsets, axial attention its axes. So the lambda ViTs take the mean,
+patches for their place. With the mean, tokens stay on their grid, (b, i, j, d), and mixers that have a layout for maps
+use it: a lambda layer has its table of 2-d offsets, axial attention its axes. So the lambda ViTs take the mean,
 and as offsets tell them where patches stand to each other, they have no further positions unless they are asked for.
 Mixers that know no places, and all that stand on tokens, have learned positions.
 """
@@ -22,7 +22,7 @@ from lambdanets.models.patches import ClassToken, GridPositions, PatchStem, make
 from lambdanets.models.pretrained import Pretrained
 from lambdanets.models.transformer import Transformer
 from lambdanets.nn.arguments import at_most, positive, rate
-from lambdanets.nn.registry import Face, knows_places, list_layers
+from lambdanets.nn.registry import Layout, knows_places, list_layers
 
 Pool = Literal["class", "mean"]
 
@@ -75,8 +75,8 @@ class ViTConfig:
         return side, side
 
     @property
-    def face(self) -> Face:
-        """On which face its mixers stand."""
+    def layout(self) -> Layout:
+        """The layout of its mixers."""
         return "maps" if self.pool == "mean" and self.mixer in list_layers("maps") else "tokens"
 
     @property
@@ -84,13 +84,13 @@ class ViTConfig:
         """The positions asked for, or those that its mixer needs."""
         if self.positions is not None:
             return self.positions
-        return "none" if self.face == "maps" and knows_places(self.mixer, self.mixer_options) else "learned"
+        return "none" if self.layout == "maps" and knows_places(self.mixer, self.mixer_options) else "learned"
 
     @property
     def size(self) -> int | tuple[int, int]:
         """What mixers are told of the number of tokens."""
         i, j = self.grid
-        return (i, j) if self.face == "maps" else i * j + (self.pool == "class")
+        return (i, j) if self.layout == "maps" else i * j + (self.pool == "class")
 
 
 class ViT(Classifying, Pretrained):
@@ -109,7 +109,7 @@ class ViT(Classifying, Pretrained):
         super().__init__()
         self.config = config
         self.has_own_mixer = mixer is not None
-        self.face: Face = "tokens" if mixer is not None else config.face
+        self.layout: Layout = "tokens" if mixer is not None else config.layout
         self.patches = make_patches(config.stem, config.in_chans, config.d, config.patch)
         ahead = int(config.pool == "class")
         self.class_token = ClassToken(config.d) if ahead else None
@@ -124,7 +124,7 @@ class ViT(Classifying, Pretrained):
             hidden=config.ratio * config.d,
             mixer=chosen,
             mixer_options=config.mixer_options,
-            face=self.face,
+            layout=self.layout,
             facts={"h": config.h, "size": config.size},
             drop_path=config.drop_path,
             dropout=config.dropout,
@@ -148,7 +148,7 @@ class ViT(Classifying, Pretrained):
         if self.positions is not None:
             tokens = self.positions(tokens, grid)
         tokens = self.dropout(tokens)
-        y: Tensor = self.encoder(tokens.unflatten(1, grid) if self.face == "maps" else tokens)
+        y: Tensor = self.encoder(tokens.unflatten(1, grid) if self.layout == "maps" else tokens)
         return y
 
     def forward_head(self, x: Float[Tensor, "b *n d"], pre_logits: bool = False) -> Float[Tensor, "b _"]:

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from lambdanets.nn.arguments import positive
-from lambdanets.nn.faces import OnMaps
+from lambdanets.nn.layout import OnMaps
 from lambdanets.ops.masks import Allowed, drop_unusable, read_mask
 
 

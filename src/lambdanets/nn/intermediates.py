@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lambdanets.nn.scene import Scene
+from lambdanets.nn.receptive_field import ReceptiveField
 from lambdanets.ops.content import content_lambda
 from lambdanets.ops.keys import KeyNorm, normalise_keys
 from lambdanets.ops.masks import drop_unusable
@@ -39,7 +39,7 @@ def gather_intermediates(
     q: Float[Tensor, "b n h k"],
     keys: Float[Tensor, "b m k u"] | None,
     values: Float[Tensor, "b m v u"],
-    scene: Scene,
+    scene: ReceptiveField,
     at: Sequence[int] | Int[Tensor, "a"] | None,
     *,
     key_norm: KeyNorm,

@@ -16,15 +16,14 @@ from torch import Tensor, nn
 
 from lambdanets.compat import sizes_of
 from lambdanets.nn.arguments import one_of, per_axis, positive, window
-from lambdanets.nn.at_once import layer_at_once, reads_norms
 from lambdanets.nn.explain import Explanation, explain_position_term
-from lambdanets.nn.faces import OnMaps, OnTokens
+from lambdanets.nn.fused import fused_layer, reads_norms
 from lambdanets.nn.intermediates import LambdaIntermediates, gather_intermediates
-from lambdanets.nn.layout import every
+from lambdanets.nn.layout import OnMaps, OnTokens, strided
 from lambdanets.nn.norms import Norm, frozen_statistics, make_norm, normalise
 from lambdanets.nn.projections import Joint, Part, Projection, can_be_joined, part, project_jointly
+from lambdanets.nn.receptive_field import ReceptiveField, receptive_field
 from lambdanets.nn.saved_geometry import Geometry, SavesGeometry
-from lambdanets.nn.scene import Scene, read_scene
 from lambdanets.nn.tables import RelationTable, RelativeTable, make_table, shared_table
 from lambdanets.ops.content import content_term
 from lambdanets.ops.geometry import Causal, Grid
@@ -46,7 +45,7 @@ class _Seen(NamedTuple):
     asking: Float[Tensor, "b n d"]
     tokens: Float[Tensor, "b m e"]  # the same tensor, if every position asks and is looked at
     counted: Bool[Tensor, "#b n"] | None  # the queries that count in batch statistics, None for all
-    scene: Scene
+    scene: ReceptiveField
 
 
 class _Projected(NamedTuple):
@@ -55,7 +54,7 @@ class _Projected(NamedTuple):
     q: Float[Tensor, "b n h k"]
     keys: Float[Tensor, "b m k u"] | None
     values: Float[Tensor, "b m v u"]
-    scene: Scene
+    scene: ReceptiveField
     dtype: torch.dtype  # of the projections, and so of the output
 
 
@@ -272,7 +271,7 @@ class LambdaLayer(SavesGeometry, OnMaps):
     def _answer(self, seen: _Seen, joint: Joint | None) -> Float[Tensor, "b n h v"]:
         """Both terms, in one operator where that is possible."""
         if joint is not None:
-            y = layer_at_once(
+            y = fused_layer(
                 joint,
                 None if self.table is None else self.table.weight,
                 self.position_bias,
@@ -298,7 +297,9 @@ class LambdaLayer(SavesGeometry, OnMaps):
         )
         return y.to(p.dtype)
 
-    def _map(self, y: Float[Tensor, "b n h v"], scene: Scene, like: Float[Tensor, "b ..."]) -> Float[Tensor, "b ..."]:
+    def _map(
+        self, y: Float[Tensor, "b n h v"], scene: ReceptiveField, like: Float[Tensor, "b ..."]
+    ) -> Float[Tensor, "b ..."]:
         return self._layout(y.flatten(2).unflatten(1, scene.grid.queries), like)
 
     def _see(
@@ -316,16 +317,16 @@ class LambdaLayer(SavesGeometry, OnMaps):
                 f"{type(self).__name__}: x and context must have the same batch, got b={b} and {source.shape[0]}"
             )
         tokens = source.flatten(1, -2).contiguous()  # once, not again in each projection
-        queries = every(self.stride, queries)
+        queries = strided(self.stride, queries)
         grid = self._grid(sizes_of(source)[1:-1], sizes_of(queries)[1:-1])
         self._check_relation(relation)
-        scene = read_scene(grid, b, mask, relation, has_content=self.key is not None, device=x.device)
+        scene = receptive_field(grid, b, mask, relation, has_content=self.key is not None, device=x.device)
         asking = tokens if context is None and max(self.stride) == 1 else queries.flatten(1, -2)
         counted = None
         if context is None and scene.usable is not None:
             # A row that no query may use stays out of the statistics of the queries too. Its own query is still
             # answered, with zeros for whatever in it is not finite.
-            counted = every(self.stride, scene.usable.unflatten(1, grid.context)).flatten(1)
+            counted = strided(self.stride, scene.usable.unflatten(1, grid.context)).flatten(1)
             asking = asking.masked_fill(~counted[..., None] & ~asking.isfinite(), 0.0)
         return _Seen(asking, drop_unusable(tokens, scene.usable), counted, scene)
 

@@ -10,12 +10,11 @@ from typing import Literal
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
-from lambdanets.compat import is_transformed
+from lambdanets.compat import BatchNorm, is_transformed
 from lambdanets.kernels import unavailable
 from lambdanets.kernels.operators import batch_norm
-from lambdanets.nn.listeners import has_listeners
+from lambdanets.nn.hooks import has_hooks
 from lambdanets.ops.precision import is_autocast, widen
 
 Norm = Literal["batch", "rms", "none"]
@@ -39,7 +38,7 @@ def normalise(
     y: Tensor
     for parameter in norm.parameters():
         x = x.to(parameter.dtype)  # autocast hands over half precision, the norm has its own
-    if not isinstance(norm, _BatchNorm):
+    if not isinstance(norm, BatchNorm):
         y = norm(x)
         return y
     if x.shape[0] * x.shape[1] == 0:  # no rows, no statistics; the parameters stay in the graph
@@ -64,7 +63,7 @@ def as_scale_and_shift(
     None for a norm that looks at its input, that somebody listens to, or in half precision, where the detour through
     the weights would round differently.
     """
-    if not isinstance(norm, _BatchNorm) or not is_plain(norm):
+    if not isinstance(norm, BatchNorm) or not is_plain(norm):
         return None
     if norm.training or norm.running_mean is None or norm.running_var is None:
         return None
@@ -76,12 +75,12 @@ def as_scale_and_shift(
     return scale, shift if norm.bias is None else shift + norm.bias
 
 
-def batch_norms_in_training(norms: Sequence[nn.Module | None], x: Float[Tensor, "b n c"]) -> list[_BatchNorm] | None:
+def batch_norms_in_training(norms: Sequence[nn.Module | None], x: Float[Tensor, "b n c"]) -> list[BatchNorm] | None:
     """All of `norms`, if the kernels can apply them to neighbouring columns of `x` in one pass."""
     plain = [
         norm
         for norm in norms
-        if isinstance(norm, _BatchNorm) and is_plain(norm) and norm.training and norm.affine and norm.bias is not None
+        if isinstance(norm, BatchNorm) and is_plain(norm) and norm.training and norm.affine and norm.bias is not None
     ]
     if len(plain) < len(norms) or len({norm.eps for norm in plain}) > 1 or x.shape[0] * x.shape[1] == 0:
         return None
@@ -94,7 +93,7 @@ def batch_norms_in_training(norms: Sequence[nn.Module | None], x: Float[Tensor, 
     return plain
 
 
-def batch_norm_together(norms: Sequence[_BatchNorm], x: Float[Tensor, "b n c"], owner: str) -> Float[Tensor, "b n c"]:
+def batch_norm_together(norms: Sequence[BatchNorm], x: Float[Tensor, "b n c"], owner: str) -> Float[Tensor, "b n c"]:
     """Batch norms in training of neighbouring columns; torch's own would copy these out of a larger tensor."""
     check_batch(x, None, owner)
     weight, bias = weight_and_bias(norms)
@@ -103,12 +102,12 @@ def batch_norm_together(norms: Sequence[_BatchNorm], x: Float[Tensor, "b n c"], 
     return y.unflatten(0, x.shape[:2])  # type: ignore[no-any-return]
 
 
-def weight_and_bias(norms: Sequence[_BatchNorm]) -> tuple[Float[Tensor, "c"], Float[Tensor, "c"]]:
+def weight_and_bias(norms: Sequence[BatchNorm]) -> tuple[Float[Tensor, "c"], Float[Tensor, "c"]]:
     """Of neighbouring columns with a norm each."""
     return torch.cat([norm.weight for norm in norms]), torch.cat([norm.bias for norm in norms])
 
 
-def keep_statistics(norms: Sequence[_BatchNorm], mean: Float[Tensor, "c"], var: Float[Tensor, "c"], rows: int) -> None:
+def keep_statistics(norms: Sequence[BatchNorm], mean: Float[Tensor, "c"], var: Float[Tensor, "c"], rows: int) -> None:
     """Move the running statistics of norms of neighbouring columns towards those of a batch of so many rows."""
     var = var * (rows / (rows - 1))
     first = 0
@@ -121,7 +120,7 @@ def keep_statistics(norms: Sequence[_BatchNorm], mean: Float[Tensor, "c"], var: 
 
 def is_plain(norm: nn.Module) -> bool:
     """A batch norm as `make_norm` makes it, that nobody listens to."""
-    return type(norm) is nn.BatchNorm1d and not has_listeners(norm)
+    return type(norm) is nn.BatchNorm1d and not has_hooks(norm)
 
 
 def check_batch(x: Float[Tensor, "b n c"], counted: Bool[Tensor, "#b n"] | None, owner: str) -> None:
@@ -139,7 +138,7 @@ def check_batch(x: Float[Tensor, "b n c"], counted: Bool[Tensor, "#b n"] | None,
 
 
 def masked_batch_norm(
-    norm: _BatchNorm, x: Float[Tensor, "b n c"], counted: Bool[Tensor, "b n 1"]
+    norm: BatchNorm, x: Float[Tensor, "b n c"], counted: Bool[Tensor, "b n 1"]
 ) -> Float[Tensor, "b n c"]:
     """Batch norm in training whose statistics see only the counted rows; with none of them it changes no statistics."""
     x = widen(x)
@@ -153,14 +152,14 @@ def masked_batch_norm(
     return scaled(norm, (x - mean) * torch.rsqrt(var + norm.eps))
 
 
-def scaled(norm: _BatchNorm, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
+def scaled(norm: BatchNorm, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
     """The learned scale and shift of a batch norm, if it has them."""
     x = x if norm.weight is None else x * norm.weight
     return x if norm.bias is None else x + norm.bias
 
 
 def update_statistics(
-    norm: _BatchNorm, mean: Float[Tensor, "c"], var: Float[Tensor, "c"], counted: bool | Bool[Tensor, ""] = True
+    norm: BatchNorm, mean: Float[Tensor, "c"], var: Float[Tensor, "c"], counted: bool | Bool[Tensor, ""] = True
 ) -> None:
     """Move the running statistics towards those of a batch, unless that has `counted` nothing."""
     running_mean, running_var, batches = norm.running_mean, norm.running_var, norm.num_batches_tracked
@@ -178,7 +177,7 @@ def update_statistics(
 @contextmanager
 def frozen_statistics(module: nn.Module) -> Iterator[None]:
     """What batch norms keep of their batches is afterwards what it was before."""
-    norms = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    norms = [m for m in module.modules() if isinstance(m, BatchNorm) and m.track_running_stats]
     kept = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers(recurse=False)]
     try:
         yield

@@ -9,7 +9,7 @@ import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lambdanets.nn.listeners import has_listeners
+from lambdanets.nn.hooks import has_hooks
 from lambdanets.nn.norms import as_scale_and_shift, batch_norm_together, batch_norms_in_training
 
 
@@ -34,7 +34,7 @@ Part = tuple[nn.Module, nn.Module | None]
 
 def can_be_joined(parts: Sequence[Part]) -> bool:
     """Nobody replaced a projection or listens to one: then their product can be taken together."""
-    return all(type(projection) is Projection and not has_listeners(projection) for projection, _ in parts)
+    return all(type(projection) is Projection and not has_hooks(projection) for projection, _ in parts)
 
 
 class Joint(NamedTuple):

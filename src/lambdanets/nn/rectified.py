@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from lambdanets.compat import is_transformed
 from lambdanets.kernels import unavailable
 from lambdanets.kernels.operators import rectified_norm, rectified_norms, rectify
-from lambdanets.nn.listeners import has_listeners
+from lambdanets.nn.hooks import has_hooks
 from lambdanets.nn.norms import keep_statistics
 
 
@@ -21,7 +21,7 @@ class Rectified(nn.Sequential):
         *before, norm, relu = self
         for layer in before:
             x = layer(x)
-        y = norm_then_relu(norm, x) if type(relu) is nn.ReLU and not has_listeners(relu) else None
+        y = norm_then_relu(norm, x) if type(relu) is nn.ReLU and not has_hooks(relu) else None
         return relu(norm(x)) if y is None else y
 
 
@@ -80,7 +80,7 @@ def can_serve(norm: nn.Module, x: Float[Tensor, "b c i j"]) -> bool:
     """A plain batch norm, and a map that lies in memory as rows of channels, both in a precision of the kernels."""
     if not isinstance(x, Tensor) or x.ndim != 4:  # a tracer hands over something else
         return False
-    if type(norm) is not nn.BatchNorm2d or has_listeners(norm) or not norm.track_running_stats:
+    if type(norm) is not nn.BatchNorm2d or has_hooks(norm) or not norm.track_running_stats:
         return False
     if not norm.affine or norm.bias is None or norm.num_features != x.shape[1]:
         return False

@@ -22,7 +22,7 @@ from lambdanets.nn.norms import (
     weight_and_bias,
 )
 from lambdanets.nn.projections import Joint
-from lambdanets.nn.scene import Scene
+from lambdanets.nn.receptive_field import ReceptiveField
 from lambdanets.ops.content import content_lambda
 from lambdanets.ops.geometry import Grid
 from lambdanets.ops.keys import KeyNorm, normalise_keys
@@ -40,11 +40,11 @@ def reads_norms() -> bool:
     return unavailable() is None and not is_transformed()
 
 
-def layer_at_once(
+def fused_layer(
     joint: Joint,
     table: Float[Tensor, "p k u"] | None,
     position_bias: Float[Tensor, "k"] | None,
-    scene: Scene,
+    scene: ReceptiveField,
     *,
     h: int,
     key_norm: KeyNorm,
