@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from lambdanets.cost import family  # noqa: F401  # its rules
 from lambdanets.cost.multiplies import multiply_adds
+from lambdanets.nn import LambdaLayer
 from lambdanets.nn.hooks import first_argument, temporary_hooks
-from lambdanets.nn.lambda_layers import LambdaLayer
 
 
 class Count(NamedTuple):

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from lambdanets.cost.count import count, parts_of_layers, totals
 from lambdanets.cost.stages import by_stage, stage_of
-from lambdanets.nn import LambdaMixer
+from lambdanets.nn import LambdaLayer, LambdaMixer
 from lambdanets.nn.hooks import first_argument, temporary_hooks
-from lambdanets.nn.lambda_layers import LambdaLayer
 from lambdanets.nn.modes import evaluating
 from lambdanets.nn.norms import frozen_statistics
 from lambdanets.nn.tables import RelativeTable

@@ -24,7 +24,7 @@ INSTRUCTIONS = "LAMBDANETS_INSTRUCTION_SET"
 AUTO, DIRECT, FFT = 0, 1, 2
 
 
-class Problem(ctypes.Structure):
+class LambdaProblem(ctypes.Structure):
     """`lambda_problem` of lambda.h."""
 
     _fields_ = (
@@ -38,7 +38,7 @@ class Problem(ctypes.Structure):
     )
 
 
-PROBLEM = [ctypes.POINTER(Problem)]
+PROBLEM = [ctypes.POINTER(LambdaProblem)]
 # What every kernel takes before its tensors, and how many tensors. As in lambda.h, to which the number belongs.
 INTERFACE = 6
 KERNELS: dict[str, tuple[list[type], int]] = {
@@ -116,7 +116,7 @@ def use_instruction_set(name: str) -> bool:
     return bool(_library().lambda_use_instruction_set(name.encode()))
 
 
-def uses_fft(problem: Problem, dtype: torch.dtype, *, backward: bool) -> bool:
+def uses_fft(problem: LambdaProblem, dtype: torch.dtype, *, backward: bool) -> bool:
     """Whether ordinary examples of a problem are computed through Fourier transforms."""
     _library()
     return bool(FUNCTIONS["uses_fft", dtype](problem, backward))
@@ -134,7 +134,7 @@ def position_cost(
     _library()
     axes = ((ctypes.c_int64 * 2)(*axis) for axis in window[:5])
     cost = (ctypes.c_double * 2)()
-    FUNCTIONS["position_cost", dtype](Problem(b, h, k, v, u, *axes, window[5], threads()), backward, cost)
+    FUNCTIONS["position_cost", dtype](LambdaProblem(b, h, k, v, u, *axes, window[5], threads()), backward, cost)
     return cost[0], cost[1]
 
 

@@ -19,7 +19,7 @@ from lambdanets.models.middle import Lambda, Middle, Named, Place, check_options
 from lambdanets.models.pretrained import Pretrained
 from lambdanets.nn import LambdaLayer2d
 from lambdanets.nn.arguments import at_most, positive, rate
-from lambdanets.nn.lambda_layers import Terms
+from lambdanets.nn.lambda_options import Terms
 
 # Fields of a network that say what its lambda layers are like.
 OF_LAMBDA_LAYERS = ("k", "h", "u", "scope", "terms", "share_tables")

@@ -4,93 +4,148 @@ What torch would do in a dozen steps between the projections and the output, eac
 for autograd to keep, is done where the numbers are.
 """
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from lambdanets.compat import is_transformed
-from lambdanets.kernels import unavailable
 from lambdanets.kernels.operators import COMPOSITIONS, infer, layer
-from lambdanets.nn.norms import (
-    as_scale_and_shift,
-    batch_norms_in_training,
-    check_batch,
-    keep_statistics,
-    weight_and_bias,
-)
-from lambdanets.nn.projections import Joint
-from lambdanets.nn.receptive_field import ReceptiveField
+from lambdanets.nn.lambda_options import LambdaOptions
+from lambdanets.nn.norms import check_batch, keep_statistics, running_norms, weight_and_bias
+from lambdanets.nn.projections import Part, project_jointly
 from lambdanets.ops.content import content_lambda
-from lambdanets.ops.geometry import Grid
-from lambdanets.ops.keys import KeyNorm, normalise_keys
-from lambdanets.ops.plans import Problem, choose
-from lambdanets.ops.plans.native import Native, composed_term, window_of
+from lambdanets.ops.geometry import Grid, crop_table, reachable_scope
+from lambdanets.ops.keys import normalise_keys
+from lambdanets.ops.plans import Plan, Problem, choose
+from lambdanets.ops.plans.native import composed_term
 
 
-def reads_norms() -> bool:
-    """May norms with running statistics be left to the kernels, which apply them to what they read?
+class LayerCall(NamedTuple):
+    """One call of a lambda layer: all that decides how it is computed. Calls that are equal take the same way."""
 
-    They then have no gradients, and no compiler sees them.
-    """
-    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+    options: LambdaOptions
+    context: bool  # whether these arguments were given
+    mask: bool
+    relation: bool
+    b: int
+    size: tuple[int, ...]  # of the map
+    trains: bool
+    device: torch.device
+    dtype: torch.dtype
+    no_kernels: str | None  # why the kernels cannot be used here and now
+
+
+# What the operators serve, for every option of a layer and every argument of a call: a test of its value, or None if
+# any will do. An option that is not in here has not been thought of: tests compare the names with LambdaLayer's.
+SERVED: dict[str, Callable[[Any], bool] | None] = {
+    **dict.fromkeys(("d_in", "d_out", "d_context", "k", "h", "u", "size", "dilation", "position_bias")),
+    "scope": lambda scope: scope is not None,
+    "stride": lambda stride: max(stride) == 1,
+    "terms": lambda terms: terms == "both",
+    "key_norm": lambda key_norm: key_norm == "softmax",
+    "norm": lambda norm: norm != "rms",
+    "causal": lambda causal: not causal,
+    "relations": lambda relations: relations is None,
+    "plan": None,  # the choice respects it
+    "table": None,  # where the embeddings come from and start is not what the layer does
+    "table_std": None,
+    "context": lambda given: not given,
+    "mask": lambda given: not given,
+    "relation": lambda given: not given,
+}
+
+
+class Choice(NamedTuple):
+    """How a call is computed."""
+
+    plan: Plan | None = None  # None for a call that the operators do not serve, whatever the plan
+    scope: tuple[int, ...] = ()  # the part of the window that is on the map
+    window: tuple[Any, ...] | None = None  # the last arguments of the operators, None if the plan does not take layers
+
+
+def is_served(call: LayerCall) -> bool:
+    """Whether the operators do all that the layer does in this call."""
+    if call.no_kernels is not None:
         return False
-    return unavailable() is None and not is_transformed()
+    for name, test in SERVED.items():
+        if test is not None and not test(getattr(call if name in LayerCall._fields else call.options, name)):
+            return False
+    return True
+
+
+def choose_for(call: LayerCall) -> Choice:
+    """The plan of a call, chosen once for all that are equal."""
+    return _choice(call) if torch.compiler.is_compiling() else _kept_choice(call)  # no cache holds symbolic sizes
+
+
+def _choice(call: LayerCall) -> Choice:
+    if not is_served(call):
+        return Choice()
+    o, size = call.options, call.size
+    assert o.scope is not None
+    grid = Grid(size, size, o.scope, o.stride, o.dilation)
+    sizes = (call.b, grid.n, grid.m, o.h, o.k, o.d_out // o.h, o.u)
+    problem = Problem(*sizes, grid, False, False, call.trains, call.device, call.dtype)
+    plan = choose(problem, o.plan)
+    if not plan.takes_layer:
+        return Choice(plan)
+    scope = reachable_scope(grid)
+    return Choice(plan, scope, tuple(plan.window(Grid(size, size, scope, o.stride, o.dilation))))
+
+
+_kept_choice = lru_cache(maxsize=1024)(_choice)
 
 
 def fused_layer(
-    joint: Joint,
-    table: Float[Tensor, "p k u"] | None,
+    x: Float[Tensor, "b n d"],
+    parts: Sequence[Part],
+    table: Float[Tensor, "p k u"],
     position_bias: Float[Tensor, "k"] | None,
-    scene: ReceptiveField,
-    *,
-    h: int,
-    key_norm: KeyNorm,
-    plan: str | None,
+    options: LambdaOptions,
+    choice: Choice,
+    norm: str,
     owner: str,
-) -> Float[Tensor, "b n h v"] | None:
-    """The output of queries, values and keys projected jointly; None if that takes more than the kernels can do."""
-    x, grid = joint.projected, scene.geometry
-    if len(joint.widths) < 3 or table is None or key_norm != "softmax":
-        return None
-    if scene.allowed.mask is not None or not isinstance(grid, Grid) or grid.causal:
-        return None
-    if table.dtype != x.dtype:  # under autocast the projections come in half precision
-        return None
-    k, u = table.shape[1:]
-    b, n, v = *x.shape[:2], joint.widths[1] // u
-    trains = torch.is_grad_enabled() and (x.requires_grad or table.requires_grad)
-    problem = Problem(
-        b, n, n, h, k, v, u, grid, pairs=False, per_example=False, trains=trains, device=x.device, dtype=x.dtype
-    )
-    chosen = choose(problem, plan)
-    if not isinstance(chosen, Native):
-        return None
-    norms = [norm for norm in joint.norms if norm is not None and type(norm) is not nn.Identity]
+) -> Float[Tensor, "b n h v"]:
+    """The output of a layer whose parts (queries, values, keys) have norms of the kind `norm`, see `kind_of_norms`."""
+    assert choice.window is not None
+    assert options.scope is not None
+    norms: list[Any] = [norm for _, norm in parts if norm is not None]
+    reads_norms = norm == "running" and not torch.is_grad_enabled() and not torch.compiler.is_compiling()
+    # Running statistics that the operators do not read on the way, since they have no gradients there, and a compiler
+    # would not see them, go into the weights.
+    projected = project_jointly(x, parts, fold=not reads_norms).projected
+    if choice.scope != options.scope:
+        table = crop_table(table, options.scope, choice.scope)
+    sizes = (options.h, options.k, options.u)
     y: Tensor
-    if norms and reads_norms():
-        known = [as_scale_and_shift(norm, x) for norm in norms]
-        if len(known) == 2 and known[0] is not None and known[1] is not None:
-            table, window = window_of(grid, table, chosen.algorithm)
-            scale, shift = (torch.cat(both) for both in zip(*known, strict=True))
-            norm = torch.stack((torch.zeros_like(scale), scale, shift))
-            y = infer(x, norm, table, position_bias, h, k, u, *window)
-            return y
-    together = batch_norms_in_training(norms, x) if norms else []
-    if together is None or len(together) not in (0, 2):
-        return None
-    weight = bias = None
-    eps = 0.0
-    if together:
-        check_batch(x, None, owner)
-        weight, bias = weight_and_bias(together)
-        eps = together[0].eps
-    table, window = window_of(grid, table, chosen.algorithm)
-    y, mean, var, *_ = layer(x, weight, bias, table, position_bias, h, k, u, eps, *window)
-    if together:
-        keep_statistics(together, mean, var, x.shape[0] * x.shape[1])
+    if reads_norms:
+        y = infer(projected, running_norms(norms), table, position_bias, *sizes, *choice.window)
+    elif norm == "batch":
+        y = _in_training(projected, norms, table, position_bias, sizes, choice.window, owner)
+    else:
+        y = layer(projected, None, None, table, position_bias, *sizes, 0.0, *choice.window)[0]
+    return y
+
+
+def _in_training(
+    projected: Float[Tensor, "b n c"],
+    norms: Sequence[Any],
+    table: Float[Tensor, "p k u"],
+    position_bias: Float[Tensor, "k"] | None,
+    sizes: tuple[int, int, int],
+    window: tuple[Any, ...],
+    owner: str,
+) -> Float[Tensor, "b n h v"]:
+    """With batch norms that take, and keep, the statistics of the batch."""
+    check_batch(projected, None, owner)
+    weight, bias = weight_and_bias(norms)
+    y: Tensor
+    y, mean, var, *_ = layer(projected, weight, bias, table, position_bias, *sizes, norms[0].eps, *window)
+    keep_statistics(norms, mean, var, projected.shape[0] * projected.shape[1])
     return y
 
 

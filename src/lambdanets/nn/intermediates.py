@@ -39,7 +39,7 @@ def gather_intermediates(
     q: Float[Tensor, "b n h k"],
     keys: Float[Tensor, "b m k u"] | None,
     values: Float[Tensor, "b m v u"],
-    scene: ReceptiveField,
+    field: ReceptiveField,
     at: Sequence[int] | Int[Tensor, "a"] | None,
     *,
     key_norm: KeyNorm,
@@ -51,18 +51,18 @@ def gather_intermediates(
 ) -> LambdaIntermediates:
     """The lambdas at the chosen positions, beside what forward has computed."""
     positions = chosen(at, q.shape[1], q.device)
-    pairs = scene.pairs(positions)
-    values = drop_unusable(values, scene.usable)
+    pairs = field.pairs(positions)
+    values = drop_unusable(values, field.usable)
     content = position = None
     with without_autocast(q.device):
         if keys is not None and pairs is None:
-            keys = normalise_keys(drop_unusable(keys, scene.usable), key_norm, scene.allowed.rows)
+            keys = normalise_keys(drop_unusable(keys, field.usable), key_norm, field.allowed.rows)
             content = content_lambda(keys, values)
         elif keys is not None:
             keys = normalise_keys(keys[:, None], key_norm, pairs)
             content = torch.einsum("bamku,bmvu->bakv", keys, values)
         if table is not None:
-            position = position_lambda(values, widen(table), scene.geometry, positions, pairs)
+            position = position_lambda(values, widen(table), field.geometry, positions, pairs)
         if position is not None and position_bias is not None:
             position = position + widen(position_bias)[:, None]
     return LambdaIntermediates(positions, q, keys, values, content, position, content_output, position_output, output)

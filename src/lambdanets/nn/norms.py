@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from lambdanets.compat import BatchNorm, is_transformed
-from lambdanets.kernels import unavailable
+from lambdanets.kernels import unsupported
 from lambdanets.kernels.operators import batch_norm
 from lambdanets.nn.hooks import has_hooks
 from lambdanets.ops.precision import is_autocast, widen
@@ -75,6 +75,44 @@ def as_scale_and_shift(
     return scale, shift if norm.bias is None else shift + norm.bias
 
 
+NormKind = Literal["none", "running", "batch"]
+
+
+def kind_of_norms(norms: Sequence[nn.Module], dtype: torch.dtype) -> NormKind | None:
+    """What all of these norms do, if the kernels can do it: nothing, or batch norm with running or batch statistics.
+
+    None if somebody replaced a norm or hooked into it.
+    """
+    first = norms[0]
+    for norm in norms:
+        if type(norm) is not type(first) or norm.training is not first.training or has_hooks(norm):
+            return None
+        if type(norm) is nn.BatchNorm1d:
+            weight, bias = norm.weight, norm.bias
+            if weight is None or bias is None or weight.dtype != dtype or norm.eps != first.eps:
+                return None
+            if not norm.training and (norm.running_mean is None or norm.running_var is None):
+                return None
+        elif type(norm) is not nn.Identity:
+            return None
+    if type(first) is nn.Identity:
+        return "none"
+    return "batch" if first.training else "running"
+
+
+def running_norms(norms: Sequence[BatchNorm]) -> Float[Tensor, "3 c"]:
+    """Mean, scale and shift of neighbouring columns with a norm each, which use their running statistics.
+
+    In few operations: in small layers these take as long as the arithmetic. Nothing of it can be kept for the next
+    call, as there is no telling whether somebody changed a statistic.
+    """
+    names = ("weight", "running_mean", "running_var", "bias")
+    rows = torch.cat([getattr(norm, name) for name in names for norm in norms]).view(4, -1)
+    weight, _, scale, _ = rows.unbind()
+    scale.add_(norms[0].eps).rsqrt_().mul_(weight)
+    return rows[1:]
+
+
 def batch_norms_in_training(norms: Sequence[nn.Module | None], x: Float[Tensor, "b n c"]) -> list[BatchNorm] | None:
     """All of `norms`, if the kernels can apply them to neighbouring columns of `x` in one pass."""
     plain = [
@@ -84,11 +122,7 @@ def batch_norms_in_training(norms: Sequence[nn.Module | None], x: Float[Tensor, 
     ]
     if len(plain) < len(norms) or len({norm.eps for norm in plain}) > 1 or x.shape[0] * x.shape[1] == 0:
         return None
-    if unavailable() is not None or x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
-        return None
-    if is_transformed():
-        return None
-    if torch.compiler.is_exporting() or any(norm.weight.dtype != x.dtype for norm in plain):
+    if unsupported(x.device, x.dtype) is not None or any(norm.weight.dtype != x.dtype for norm in plain):
         return None
     return plain
 

@@ -7,8 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lambdanets.compat import is_transformed
-from lambdanets.kernels import unavailable
+from lambdanets.kernels import unsupported
 from lambdanets.kernels.operators import rectified_norm, rectified_norms, rectify
 from lambdanets.nn.hooks import has_hooks
 from lambdanets.nn.norms import keep_statistics
@@ -84,11 +83,11 @@ def can_serve(norm: nn.Module, x: Float[Tensor, "b c i j"]) -> bool:
         return False
     if not norm.affine or norm.bias is None or norm.num_features != x.shape[1]:
         return False
-    if unavailable() is not None or torch.compiler.is_compiling() or is_transformed():
+    if torch.compiler.is_compiling():  # compilers fuse these themselves
         return False
-    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64) or x.dtype != norm.weight.dtype:
+    if x.numel() == 0 or x.dtype != norm.weight.dtype or not x.is_contiguous(memory_format=torch.channels_last):
         return False
-    return x.numel() > 0 and x.is_contiguous(memory_format=torch.channels_last)
+    return unsupported(x.device, x.dtype) is None
 
 
 def needs_gradient(norm: nn.Module, *tensors: Tensor | None) -> bool:

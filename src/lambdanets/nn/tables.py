@@ -79,6 +79,21 @@ class RelativeTable(RelationTable):
         """Does it promise a row for every offset of its maps?"""
         return self.wanted is None
 
+    def check_covers(
+        self, owner: str, context: tuple[int, ...], queries: tuple[int, ...], stride: tuple[int, ...]
+    ) -> None:
+        """A global table has a row for every offset between such maps."""
+        if self.wanted is not None:
+            return
+        assert self.size is not None
+        extent = tuple(max(m, s * (n - 1) + 1) for m, n, s in zip(context, queries, stride, strict=True))
+        if any(e > s for e, s in zip(extent, self.size, strict=True)):
+            raise ValueError(
+                f"{owner}: a map of size {extent} is larger than its global table for {self.size}; "
+                f"layer.resize({extent}) or, in a network, model.resize(image_size) interpolates the table; "
+                f"a layer with a scope has no such limit"
+            )
+
     def resize(self, size: tuple[int, ...]) -> None:
         """Fit the table to maps of `size`; all layers that hold it follow.
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lambdanets.compat import any_requires_grad, below_autograd
-from lambdanets.kernels.library import Problem, threads
+from lambdanets.kernels.library import LambdaProblem, threads
 
 GRID = (
     "SymInt[] queries, SymInt[] context, SymInt[] scope, SymInt[] stride, SymInt[] dilation, SymInt past, int algorithm"
@@ -31,7 +31,7 @@ def describe(
     keys: Tensor | None = None,
     dkeys: Tensor | None = None,
     norm: Tensor | None = None,
-) -> Problem:
+) -> LambdaProblem:
     """The problem of q (b, n, h, k), values (b, m, v, u) and table (p, k, u) on a grid of two axes.
 
     What is not given is not used. The kernels trust the sizes, so they must fit.
@@ -52,7 +52,9 @@ def describe(
     two, four = ctypes.c_int64 * 2, ctypes.c_int64 * 4
     strides = (four() if t is None else four(*t.stride()) for t in (q, dq, values, dvalues, y, keys, dkeys))
     pointer = None if norm is None else norm.data_ptr()
-    return Problem(b, h, k, v, u, *(two(*axis) for axis in grid[:5]), grid[5], threads(), grid[6], *strides, pointer)
+    return LambdaProblem(
+        b, h, k, v, u, *(two(*axis) for axis in grid[:5]), grid[5], threads(), grid[6], *strides, pointer
+    )
 
 
 def differentiate(name: str, backward: Callable[..., Any], remember: Callable[..., None]) -> None:
