@@ -143,18 +143,20 @@ def threads() -> int:
     return torch.get_num_threads() if HAS_THREADS else 1
 
 
-def call(name: str, sizes: Sequence[object], first: Tensor, *others: Tensor | None) -> None:
-    """Run a kernel on sizes and tensors of one dtype; those that are None are NULL."""
-    dtype = first.dtype
+def call(name: str, dtype: torch.dtype, sizes: Sequence[object], *tensors: Tensor | int | None) -> None:
+    """Run a kernel on sizes and tensors of one dtype; those that are None are NULL.
+
+    An integer is the address of a part of a tensor, which the caller has checked.
+    """
     pointers: list[int | None] = []
-    for t in (first, *others):
-        if t is None:
-            pointers.append(None)
+    for t in tensors:
+        if t is None or isinstance(t, int):
+            pointers.append(t)
         elif t.is_cpu and t.dtype == dtype:
             pointers.append(t.data_ptr())
         else:
-            found = ", ".join(f"{t.dtype} on {t.device}" for t in (first, *others) if t is not None)
-            raise ValueError(f"lambdanets: lambda_{name} needs tensors of one dtype on the CPU, got {found}")
+            found = ", ".join(f"{t.dtype} on {t.device}" for t in tensors if isinstance(t, Tensor))
+            raise ValueError(f"lambdanets: lambda_{name} needs tensors of {dtype} on the CPU, got {found}")
     if dtype not in SUFFIX:
         raise ValueError(f"lambdanets: lambda_{name} is for float32 and float64, got {dtype}")
     _library()

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lambdanets.kernels.operators import COMPOSITIONS, infer, layer
 from lambdanets.nn.lambda_options import LambdaOptions
-from lambdanets.nn.norms import check_batch, keep_statistics, running_norms, weight_and_bias
+from lambdanets.nn.norms import FusedNorms, check_batch, keep_statistics
 from lambdanets.nn.projections import Part, project_jointly
 from lambdanets.ops.content import content_lambda
 from lambdanets.ops.geometry import Grid, crop_table, reachable_scope
@@ -107,45 +107,31 @@ def fused_layer(
     position_bias: Float[Tensor, "k"] | None,
     options: LambdaOptions,
     choice: Choice,
-    norm: str,
+    norms: FusedNorms,
     owner: str,
 ) -> Float[Tensor, "b n h v"]:
-    """The output of a layer whose parts (queries, values, keys) have norms of the kind `norm`, see `kind_of_norms`."""
+    """The output of a layer whose parts are queries, values and keys, of which the first two have norms."""
     assert choice.window is not None
     assert options.scope is not None
-    norms: list[Any] = [norm for _, norm in parts if norm is not None]
-    reads_norms = norm == "running" and not torch.is_grad_enabled() and not torch.compiler.is_compiling()
-    # Running statistics that the operators do not read on the way, since they have no gradients there, and a compiler
-    # would not see them, go into the weights.
-    projected = project_jointly(x, parts, fold=not reads_norms).projected
+    # The operator that reads running statistics on the way has no gradients, and no compiler sees into it. Otherwise
+    # they go into the weights.
+    infers = norms.kind == "running" and not torch.is_grad_enabled() and not torch.compiler.is_compiling()
+    projected = project_jointly(x, parts, fold=not infers).projected
     if choice.scope != options.scope:
         table = crop_table(table, options.scope, choice.scope)
     sizes = (options.h, options.k, options.u)
     y: Tensor
-    if reads_norms:
-        y = infer(projected, running_norms(norms), table, position_bias, *sizes, *choice.window)
-    elif norm == "batch":
-        y = _in_training(projected, norms, table, position_bias, sizes, choice.window, owner)
-    else:
-        y = layer(projected, None, None, table, position_bias, *sizes, 0.0, *choice.window)[0]
-    return y
-
-
-def _in_training(
-    projected: Float[Tensor, "b n c"],
-    norms: Sequence[Any],
-    table: Float[Tensor, "p k u"],
-    position_bias: Float[Tensor, "k"] | None,
-    sizes: tuple[int, int, int],
-    window: tuple[Any, ...],
-    owner: str,
-) -> Float[Tensor, "b n h v"]:
-    """With batch norms that take, and keep, the statistics of the batch."""
-    check_batch(projected, None, owner)
-    weight, bias = weight_and_bias(norms)
-    y: Tensor
-    y, mean, var, *_ = layer(projected, weight, bias, table, position_bias, *sizes, norms[0].eps, *window)
-    keep_statistics(norms, mean, var, projected.shape[0] * projected.shape[1])
+    if infers:
+        y = infer(projected, norms.running(), table, position_bias, *sizes, *choice.window)
+        return y
+    weight = bias = None
+    if norms.kind == "batch":
+        check_batch(projected, None, owner)
+        weight, bias = torch.cat(norms.weights), torch.cat(norms.biases)
+    y, mean, var, *_ = layer(projected, weight, bias, table, position_bias, *sizes, norms.eps, *choice.window)
+    if norms.kind == "batch":
+        together: list[Any] = [norm for _, norm in parts if norm is not None]
+        keep_statistics(together, mean, var, projected.shape[0] * projected.shape[1])
     return y
 
 

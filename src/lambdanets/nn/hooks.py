@@ -10,11 +10,14 @@ from torch.utils.hooks import RemovableHandle
 from lambdanets.compat import has_global_hooks
 
 
-def has_hooks(module: nn.Module) -> bool:
-    """Whether the module itself or all modules have hooks, or an instance attribute replaces its class's `forward`."""
-    # Written out, as every layer asks this several times in every pass.
-    own = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
-    return bool(own) or "forward" in module.__dict__ or has_global_hooks()
+def has_hooks(*modules: nn.Module) -> bool:
+    """Whether one of them, or all modules, have hooks, or an instance attribute replaces a class's `forward`."""
+    for module in modules:  # written out, as every layer asks this in every pass
+        if module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__:
+            return True
+        if module._backward_hooks or module._backward_pre_hooks:
+            return True
+    return has_global_hooks()
 
 
 def first_argument(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -23,7 +23,7 @@ from lambdanets.nn.fused import LayerCall, choose_for, fused_layer
 from lambdanets.nn.intermediates import LambdaIntermediates, gather_intermediates
 from lambdanets.nn.lambda_options import LambdaOptions, Size, Terms, check_options
 from lambdanets.nn.layout import strided
-from lambdanets.nn.norms import Norm, frozen_statistics, kind_of_norms, make_norm, normalise
+from lambdanets.nn.norms import Norm, frozen_statistics, fused_norms, make_norm, normalise
 from lambdanets.nn.projections import Part, Projection, can_be_joined, part, project_jointly
 from lambdanets.nn.receptive_field import ReceptiveField, receptive_field
 from lambdanets.nn.saved_geometry import Geometry, SavesGeometry
@@ -295,23 +295,24 @@ class LambdaLayer(SavesGeometry, ContextLayer):
         relation: Tensor | None,
     ) -> tuple[Float[Tensor, "b *grid o"] | None, Plan | None]:
         """The output in one operator; None if that does not compute all of it, and the plan if one was chosen."""
-        parts, table, dtype = self._parts(), self.table, x.dtype
-        norm = kind_of_norms((self.query_norm, self.value_norm), dtype) if can_be_joined(parts) else None
-        if norm is None or table is None or table.weight.dtype != dtype or is_autocast(x.device):
+        parts, table, device, dtype = self._parts(), self.table, x.device, x.dtype
+        norms = fused_norms([norm for _, norm in parts if norm is not None], dtype) if can_be_joined(parts) else None
+        if norms is None or not isinstance(table, RelativeTable) or is_autocast(device):
+            return None, None
+        weight = table.weight
+        if weight.dtype != dtype:
             return None, None
         b, *grid = sizes_of(x)[:-1]
-        weights = (table.weight, *(projection.weight for projection, _ in parts))
-        trains = torch.is_grad_enabled() and (x.requires_grad or any(weight.requires_grad for weight in weights))
+        trains = torch.is_grad_enabled() and any(t.requires_grad for t in (x, weight, *(p.weight for p, _ in parts)))
         given = (context is not None, mask is not None, relation is not None)
-        options, no_kernels = self.options, unsupported(x.device, dtype)
-        choice = choose_for(LayerCall(options, *given, b, tuple(grid), trains, x.device, dtype, no_kernels))
+        options, no_kernels = self.options, unsupported(device, dtype)
+        choice = choose_for(LayerCall(options, *given, b, tuple(grid), trains, device, dtype, no_kernels))
         if choice.window is None:
             return None, choice.plan
-        assert isinstance(table, RelativeTable)
         owner, tokens = type(self).__name__, x.flatten(1, -2).contiguous()
         table.check_covers(owner, tuple(grid), tuple(grid), self.stride)
-        y = fused_layer(tokens, parts, table.weight, self.position_bias, options, choice, norm, owner)
-        return y.flatten(2).unflatten(1, grid), choice.plan
+        y = fused_layer(tokens, parts, weight, self.position_bias, options, choice, norms, owner)
+        return y.reshape(b, *grid, self.d_out), choice.plan
 
     def _apart(self, seen: _Seen, plan: Plan | None) -> Float[Tensor, "b *grid o"]:
         """The output in one step for each projection, norm and term."""
@@ -355,7 +356,8 @@ class LambdaLayer(SavesGeometry, ContextLayer):
     def _parts(self) -> list[Part]:
         """The projections with their norms, those with a norm first."""
         parts: list[Part] = [(self.query, self.query_norm), (self.value, self.value_norm)]
-        return parts if self.key is None else [*parts, (self.key, None)]
+        key = self.key
+        return parts if key is None else [*parts, (key, None)]
 
     def _project(self, seen: _Seen) -> _Projected:
         owner, parts = type(self).__name__, self._parts()

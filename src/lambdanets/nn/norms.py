@@ -5,7 +5,7 @@ They run on tokens `(b, n, c)`. Rows that no query may use stay out of the batch
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -75,42 +75,46 @@ def as_scale_and_shift(
     return scale, shift if norm.bias is None else shift + norm.bias
 
 
-NormKind = Literal["none", "running", "batch"]
+class FusedNorms(NamedTuple):
+    """Norms of neighbouring columns that the kernels can apply: none, or batch norm with either kind of statistics."""
+
+    kind: Literal["none", "running", "batch"]
+    eps: float = 0.0
+    weights: tuple[Tensor, ...] = ()
+    biases: tuple[Tensor, ...] = ()
+    means: tuple[Tensor, ...] = ()  # running statistics
+    variances: tuple[Tensor, ...] = ()
+
+    def running(self) -> Float[Tensor, "3 c"]:
+        """Mean, scale and shift of every column, from running statistics.
+
+        In few operations: in small layers these take as long as the arithmetic. Nothing of it can be kept for the next
+        call, as there is no telling whether somebody changed a statistic.
+        """
+        rows = torch.cat(self.weights + self.means + self.variances + self.biases).view(4, -1)
+        weight, _, scale, _ = rows.unbind()
+        scale.add_(self.eps).rsqrt_().mul_(weight)
+        return rows[1:]
 
 
-def kind_of_norms(norms: Sequence[nn.Module], dtype: torch.dtype) -> NormKind | None:
-    """What all of these norms do, if the kernels can do it: nothing, or batch norm with running or batch statistics.
-
-    None if somebody replaced a norm or hooked into it.
-    """
+def fused_norms(norms: Sequence[nn.Module], dtype: torch.dtype) -> FusedNorms | None:
+    """These norms as the kernels take them; None if they differ, or if somebody replaced one or hooked into it."""
     first = norms[0]
+    kind, training = type(first), first.training
+    if has_hooks(*norms) or any(type(norm) is not kind or norm.training is not training for norm in norms):
+        return None
+    if kind is nn.Identity:
+        return FusedNorms("none")
+    if kind is not nn.BatchNorm1d:
+        return None
+    eps: Any = first.eps
+    found = []
     for norm in norms:
-        if type(norm) is not type(first) or norm.training is not first.training or has_hooks(norm):
+        found.append((norm.weight, norm.bias, norm.running_mean, norm.running_var))
+        needed: Any = found[-1][:2] if training else found[-1]  # without running statistics, the batch's in eval mode
+        if norm.eps != eps or any(t is None or t.dtype != dtype for t in needed):
             return None
-        if type(norm) is nn.BatchNorm1d:
-            weight, bias = norm.weight, norm.bias
-            if weight is None or bias is None or weight.dtype != dtype or norm.eps != first.eps:
-                return None
-            if not norm.training and (norm.running_mean is None or norm.running_var is None):
-                return None
-        elif type(norm) is not nn.Identity:
-            return None
-    if type(first) is nn.Identity:
-        return "none"
-    return "batch" if first.training else "running"
-
-
-def running_norms(norms: Sequence[BatchNorm]) -> Float[Tensor, "3 c"]:
-    """Mean, scale and shift of neighbouring columns with a norm each, which use their running statistics.
-
-    In few operations: in small layers these take as long as the arithmetic. Nothing of it can be kept for the next
-    call, as there is no telling whether somebody changed a statistic.
-    """
-    names = ("weight", "running_mean", "running_var", "bias")
-    rows = torch.cat([getattr(norm, name) for name in names for norm in norms]).view(4, -1)
-    weight, _, scale, _ = rows.unbind()
-    scale.add_(norms[0].eps).rsqrt_().mul_(weight)
-    return rows[1:]
+    return FusedNorms("batch" if training else "running", eps, *zip(*found, strict=True))
 
 
 def batch_norms_in_training(norms: Sequence[nn.Module | None], x: Float[Tensor, "b n c"]) -> list[BatchNorm] | None:

@@ -34,7 +34,8 @@ Part = tuple[nn.Module, nn.Module | None]
 
 def can_be_joined(parts: Sequence[Part]) -> bool:
     """Nobody replaced a projection or listens to one: then their product can be taken together."""
-    return all(type(projection) is Projection and not has_hooks(projection) for projection, _ in parts)
+    projections = [projection for projection, _ in parts]
+    return {*map(type, projections)} == {Projection} and not has_hooks(*projections)
 
 
 class Joint(NamedTuple):
@@ -51,18 +52,16 @@ def project_jointly(x: Float[Tensor, "b n d"], parts: Sequence[Part], *, fold: b
     A batch norm that uses its running statistics is a scale and a shift of each channel, and goes into the weights,
     unless whoever reads the product can do it on the way.
     """
-    weights: list[Tensor] = []
-    shifts: list[Tensor] = []
-    left: list[nn.Module | None] = []
-    for projection, norm in parts:
-        weight = projection.weight
-        assert isinstance(weight, Tensor)
-        folded = as_scale_and_shift(norm, x) if fold and norm is not None else None
-        weights.append(weight if folded is None else weight * folded[0][:, None])
-        shifts.append(weight.new_zeros(weight.shape[0]) if folded is None else folded[1])
-        left.append(norm if folded is None else None)
-    shift = None if left == [norm for _, norm in parts] else torch.cat(shifts)
-    return Joint(F.linear(x, torch.cat(weights), shift), [weight.shape[0] for weight in weights], left)
+    weights: list[Tensor] = [projection.weight for projection, _ in parts]  # type: ignore[misc]
+    norms, widths, shift = [norm for _, norm in parts], [len(weight) for weight in weights], None
+    folded = [as_scale_and_shift(norm, x) if fold and norm is not None else None for norm in norms]
+    if any(known is not None for known in folded):
+        shifts = [weight.new_zeros(len(weight)) for weight in weights]
+        for i, known in enumerate(folded):
+            if known is not None:
+                weights[i], shifts[i], norms[i] = weights[i] * known[0][:, None], known[1], None
+        shift = torch.cat(shifts)
+    return Joint(F.linear(x, torch.cat(weights), shift), widths, norms)
 
 
 def part(joint: Joint, owner: str, *, kernels: bool) -> tuple[list[Float[Tensor, "b n _"]], list[nn.Module | None]]:

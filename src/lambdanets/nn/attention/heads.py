@@ -63,7 +63,7 @@ class Heads(SavesGeometry):
 
     def forward(self, x: Float[Tensor, "b n d"], context: Float[Tensor, "b m e"]) -> Projected:
         parts = (self.query, self.key, self.value)
-        if x is context and all(type(part) is Dense and not has_hooks(part) for part in parts):
+        if x is context and {*map(type, parts)} == {Dense} and not has_hooks(*parts):
             # One product instead of three, where nobody replaced a projection or listens to one.
             bias = None if self.query.bias is None else torch.cat([part.bias for part in parts])
             together = F.linear(x, torch.cat([part.weight for part in parts]), bias)
