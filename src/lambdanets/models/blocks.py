@@ -105,7 +105,7 @@ class Bottleneck(nn.Module):
         return torch.relu_(norm(y) + shortcut) if together is None else together
 
     def is_plain(self) -> bool:
-        """Nothing stands between the last norms and the sum, and nobody listens to what they are parts of.
+        """Nothing stands between the last norms and the sum, and what they are parts of has no hooks.
 
         Nor has anybody put something else where these parts are.
         """

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lambdanets.nn.receptive_field import ReceptiveField
+from lambdanets.nn.lambda_inputs import TermInputs
 from lambdanets.ops.content import content_lambda
 from lambdanets.ops.keys import KeyNorm, normalise_keys
 from lambdanets.ops.masks import drop_unusable
@@ -36,10 +36,7 @@ class LambdaIntermediates:
 
 
 def gather_intermediates(
-    q: Float[Tensor, "b n h k"],
-    keys: Float[Tensor, "b m k u"] | None,
-    values: Float[Tensor, "b m v u"],
-    field: ReceptiveField,
+    inputs: TermInputs,
     at: Sequence[int] | Int[Tensor, "a"] | None,
     *,
     key_norm: KeyNorm,
@@ -50,6 +47,7 @@ def gather_intermediates(
     output: Float[Tensor, "b ..."],
 ) -> LambdaIntermediates:
     """The lambdas at the chosen positions, beside what forward has computed."""
+    q, keys, values, field, _ = inputs
     positions = chosen(at, q.shape[1], q.device)
     pairs = field.pairs(positions)
     values = drop_unusable(values, field.usable)

@@ -8,7 +8,7 @@ X are the queries' positions, C the context: X itself unless another is given. S
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,12 +21,13 @@ from lambdanets.nn.context_layer import ContextLayer
 from lambdanets.nn.explain import Explanation, explain_position_term
 from lambdanets.nn.fused import LayerCall, choose_for, fused_layer
 from lambdanets.nn.intermediates import LambdaIntermediates, gather_intermediates
+from lambdanets.nn.lambda_inputs import LayerInputs, TermInputs
 from lambdanets.nn.lambda_options import LambdaOptions, Size, Terms, check_options
 from lambdanets.nn.layout import strided
 from lambdanets.nn.norms import Norm, frozen_statistics, fused_norms, make_norm, normalise
 from lambdanets.nn.projections import Part, Projection, can_be_joined, part, project_jointly
-from lambdanets.nn.receptive_field import ReceptiveField, receptive_field
-from lambdanets.nn.saved_geometry import Geometry, SavesGeometry
+from lambdanets.nn.receptive_field import receptive_field
+from lambdanets.nn.saved_geometry import SavedGeometry, SavesGeometry
 from lambdanets.nn.tables import RelationTable, RelativeTable, make_table, shared_table
 from lambdanets.ops.content import content_term
 from lambdanets.ops.geometry import Causal, Grid
@@ -36,25 +37,6 @@ from lambdanets.ops.plans import PLANS, Plan
 from lambdanets.ops.position import position_bias_term, position_term
 from lambdanets.ops.precision import is_autocast, widen
 from lambdanets.ops.terms import lambda_terms
-
-
-class _Seen(NamedTuple):
-    """The rows of channels that queries, keys and values come from, and who may look where."""
-
-    asking: Float[Tensor, "b n d"]
-    tokens: Float[Tensor, "b m e"]  # the same tensor, if every position asks and is looked at
-    counted: Bool[Tensor, "#b n"] | None  # the queries that count in batch statistics, None for all
-    field: ReceptiveField
-
-
-class _Projected(NamedTuple):
-    """The inputs of the two terms, in full precision."""
-
-    q: Float[Tensor, "b n h k"]
-    keys: Float[Tensor, "b m k u"] | None
-    values: Float[Tensor, "b m v u"]
-    field: ReceptiveField
-    dtype: torch.dtype  # of the projections, and so of the output
 
 
 class LambdaLayer(SavesGeometry, ContextLayer):
@@ -158,32 +140,17 @@ class LambdaLayer(SavesGeometry, ContextLayer):
         """What the layer does now: options may be changed after construction, and tables resized."""
         table = self.table
         scope, size = (table.scope, table.size) if isinstance(table, RelativeTable) else (None, None)
-        return LambdaOptions(
-            self.d_in,
-            self.d_out,
-            self.d_context,
-            self.k,
-            self.h,
-            self.u,
-            scope,
-            size,
-            self.stride,
-            self.dilation,
-            self.terms,
-            self.key_norm,
-            self.norm,
-            self.causal,
-            self.relations,
-            self.position_bias is not None,
-            self.plan,
-        )
+        widths = (self.d_in, self.d_out, self.d_context, self.k, self.h, self.u)
+        rules = (self.terms, self.key_norm, self.norm, self.causal, self.relations)
+        has_bias = self.position_bias is not None
+        return LambdaOptions(*widths, scope, size, self.stride, self.dilation, *rules, has_bias, self.plan)
 
     def reset_parameters(self) -> None:
         """Start the parameters that are this layer's own; projections, norms and table start theirs."""
         if self.position_bias is not None:
             nn.init.zeros_(self.position_bias)
 
-    def saved_geometry(self) -> Geometry:
+    def saved_geometry(self) -> SavedGeometry:
         return {"h": self.h, "k": self.k, "u": self.u}
 
     def resize(self, size: Size) -> None:
@@ -216,7 +183,7 @@ class LambdaLayer(SavesGeometry, ContextLayer):
         queries, source = self._queries_and_source(x, context)
         y, plan = self._fused(queries, context, mask, relation)
         if y is None:
-            y = self._apart(self._see(queries, source, context, mask, relation), plan)
+            y = self._apart(self._inputs(queries, source, context, mask, relation), plan)
         return self._layout(y, like=x)
 
     def intermediates(
@@ -235,12 +202,9 @@ class LambdaLayer(SavesGeometry, ContextLayer):
         """
         with frozen_statistics(self):
             output = self.forward(x, context, mask=mask, relation=relation)
-            p = self._project(self._see(*self._queries_and_source(x, context), context, mask, relation))
+            p = self._project(self._inputs(*self._queries_and_source(x, context), context, mask, relation))
         return gather_intermediates(
-            p.q,
-            p.keys,
-            p.values,
-            p.field,
+            p,
             at,
             key_norm=self.key_norm,
             table=None if self.table is None else self.table.weight,
@@ -274,13 +238,13 @@ class LambdaLayer(SavesGeometry, ContextLayer):
         sizes = (self.h, self.k, self.v, self.u)
         return explain_position_term(grid, b, *sizes, plan=self.plan, training=training, patience=patience)
 
-    def _content(self, p: _Projected) -> Float[Tensor, "b n h v"] | None:
+    def _content(self, p: TermInputs) -> Float[Tensor, "b n h v"] | None:
         if p.keys is None:
             return None
         mask, causal = p.field.allowed.mask, p.field.grid.causal
         return content_term(p.q, p.keys, p.values, key_norm=self.key_norm, mask=mask, causal=causal)
 
-    def _position(self, p: _Projected) -> Float[Tensor, "b n h v"] | None:
+    def _position(self, p: TermInputs) -> Float[Tensor, "b n h v"] | None:
         if self.table is None:
             return None
         mask, table = p.field.allowed.mask, self.table.weight
@@ -314,9 +278,9 @@ class LambdaLayer(SavesGeometry, ContextLayer):
         y = fused_layer(tokens, parts, weight, self.position_bias, options, choice, norms, owner)
         return y.reshape(b, *grid, self.d_out), choice.plan
 
-    def _apart(self, seen: _Seen, plan: Plan | None) -> Float[Tensor, "b *grid o"]:
+    def _apart(self, inputs: LayerInputs, plan: Plan | None) -> Float[Tensor, "b *grid o"]:
         """The output in one step for each projection, norm and term."""
-        p = self._project(seen)
+        p = self._project(inputs)
         y = lambda_terms(
             p.q,
             p.keys,
@@ -331,14 +295,14 @@ class LambdaLayer(SavesGeometry, ContextLayer):
         output: Tensor = y.to(p.dtype).flatten(2).unflatten(1, p.field.grid.queries)
         return output
 
-    def _see(
+    def _inputs(
         self,
         queries: Float[Tensor, "b *grid d"],
         source: Float[Tensor, "b *other e"],
         context: Float[Tensor, "b ..."] | None,
         mask: Bool[Tensor, "..."] | None,
         relation: Int[Tensor, "... n m"] | None,
-    ) -> _Seen:
+    ) -> LayerInputs:
         tokens = source.flatten(1, -2).contiguous()  # once, not again in each projection
         queries = strided(self.stride, queries)
         b, *size = sizes_of(queries)[:-1]  # len(x) would fix the batch of an exported layer
@@ -351,7 +315,7 @@ class LambdaLayer(SavesGeometry, ContextLayer):
             # A row that no query may use stays out of the statistics of the queries too.
             counted = strided(self.stride, field.usable.unflatten(1, grid.context)).flatten(1)
             asking = drop_nonfinite(asking, counted)
-        return _Seen(asking, drop_unusable(tokens, field.usable), counted, field)
+        return LayerInputs(asking, drop_unusable(tokens, field.usable), counted, field)
 
     def _parts(self) -> list[Part]:
         """The projections with their norms, those with a norm first."""
@@ -359,21 +323,21 @@ class LambdaLayer(SavesGeometry, ContextLayer):
         key = self.key
         return parts if key is None else [*parts, (key, None)]
 
-    def _project(self, seen: _Seen) -> _Projected:
+    def _project(self, inputs: LayerInputs) -> TermInputs:
         owner, parts = type(self).__name__, self._parts()
         norms: list[nn.Module | None]
-        if seen.asking is seen.tokens and can_be_joined(parts):
+        if inputs.asking is inputs.tokens and can_be_joined(parts):
             # A plan that was asked for and consists of torch's operators wants nothing else in the layer either.
             kernels = self.plan is None or not PLANS[self.plan].is_portable
-            (q, values, *keys), norms = part(project_jointly(seen.tokens, parts), owner, kernels=kernels)
+            (q, values, *keys), norms = part(project_jointly(inputs.tokens, parts), owner, kernels=kernels)
         else:
-            q, values, norms = self.query(seen.asking), self.value(seen.tokens), [self.query_norm, self.value_norm]
-            keys = [] if self.key is None else [self.key(seen.tokens)]
-        return _Projected(
-            widen(normalise(norms[0], q, seen.counted, owner)).unflatten(-1, (self.h, self.k)),
+            q, values, norms = self.query(inputs.asking), self.value(inputs.tokens), [self.query_norm, self.value_norm]
+            keys = [] if self.key is None else [self.key(inputs.tokens)]
+        return TermInputs(
+            widen(normalise(norms[0], q, inputs.counted, owner)).unflatten(-1, (self.h, self.k)),
             widen(keys[0]).unflatten(-1, (self.k, self.u)) if keys else None,
-            widen(normalise(norms[1], values, seen.field.usable, owner)).unflatten(-1, (self.v, self.u)),
-            seen.field,
+            widen(normalise(norms[1], values, inputs.field.usable, owner)).unflatten(-1, (self.v, self.u)),
+            inputs.field,
             q.dtype,
         )
 

@@ -12,7 +12,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from lambdanets.compat import BatchNorm, is_transformed
-from lambdanets.kernels import unsupported
 from lambdanets.kernels.operators import batch_norm
 from lambdanets.nn.hooks import has_hooks
 from lambdanets.ops.precision import is_autocast, widen
@@ -60,7 +59,7 @@ def as_scale_and_shift(
 ) -> tuple[Float[Tensor, "c"], Float[Tensor, "c"]] | None:
     """What a norm does to each channel if that does not depend on the batch: times a scale, plus a shift.
 
-    None for a norm that looks at its input, that somebody listens to, or in half precision, where the detour through
+    None for a norm that looks at its input, has hooks, or is in half precision, where the detour through
     the weights would round differently.
     """
     if not isinstance(norm, BatchNorm) or not is_plain(norm):
@@ -117,32 +116,14 @@ def fused_norms(norms: Sequence[nn.Module], dtype: torch.dtype) -> FusedNorms | 
     return FusedNorms("batch" if training else "running", eps, *zip(*found, strict=True))
 
 
-def batch_norms_in_training(norms: Sequence[nn.Module | None], x: Float[Tensor, "b n c"]) -> list[BatchNorm] | None:
-    """All of `norms`, if the kernels can apply them to neighbouring columns of `x` in one pass."""
-    plain = [
-        norm
-        for norm in norms
-        if isinstance(norm, BatchNorm) and is_plain(norm) and norm.training and norm.affine and norm.bias is not None
-    ]
-    if len(plain) < len(norms) or len({norm.eps for norm in plain}) > 1 or x.shape[0] * x.shape[1] == 0:
-        return None
-    if unsupported(x.device, x.dtype) is not None or any(norm.weight.dtype != x.dtype for norm in plain):
-        return None
-    return plain
-
-
-def batch_norm_together(norms: Sequence[BatchNorm], x: Float[Tensor, "b n c"], owner: str) -> Float[Tensor, "b n c"]:
+def batch_norm_together(
+    fused: FusedNorms, norms: Sequence[Any], x: Float[Tensor, "b n c"], owner: str
+) -> Float[Tensor, "b n c"]:
     """Batch norms in training of neighbouring columns; torch's own would copy these out of a larger tensor."""
     check_batch(x, None, owner)
-    weight, bias = weight_and_bias(norms)
-    y, mean, var = batch_norm(x.flatten(0, 1), weight, bias, norms[0].eps)
+    y, mean, var = batch_norm(x.flatten(0, 1), torch.cat(fused.weights), torch.cat(fused.biases), fused.eps)
     keep_statistics(norms, mean, var, x.shape[0] * x.shape[1])
     return y.unflatten(0, x.shape[:2])  # type: ignore[no-any-return]
-
-
-def weight_and_bias(norms: Sequence[BatchNorm]) -> tuple[Float[Tensor, "c"], Float[Tensor, "c"]]:
-    """Of neighbouring columns with a norm each."""
-    return torch.cat([norm.weight for norm in norms]), torch.cat([norm.bias for norm in norms])
 
 
 def keep_statistics(norms: Sequence[BatchNorm], mean: Float[Tensor, "c"], var: Float[Tensor, "c"], rows: int) -> None:
@@ -157,7 +138,7 @@ def keep_statistics(norms: Sequence[BatchNorm], mean: Float[Tensor, "c"], var: F
 
 
 def is_plain(norm: nn.Module) -> bool:
-    """A batch norm as `make_norm` makes it, that nobody listens to."""
+    """A batch norm as `make_norm` makes it, without hooks."""
     return type(norm) is nn.BatchNorm1d and not has_hooks(norm)
 
 

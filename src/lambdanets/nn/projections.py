@@ -9,8 +9,9 @@ import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lambdanets.kernels import unsupported
 from lambdanets.nn.hooks import has_hooks
-from lambdanets.nn.norms import as_scale_and_shift, batch_norm_together, batch_norms_in_training
+from lambdanets.nn.norms import as_scale_and_shift, batch_norm_together, fused_norms
 
 
 class Dense(nn.Linear):
@@ -33,7 +34,7 @@ Part = tuple[nn.Module, nn.Module | None]
 
 
 def can_be_joined(parts: Sequence[Part]) -> bool:
-    """Nobody replaced a projection or listens to one: then their product can be taken together."""
+    """Whether no projection was replaced or has hooks: then they can be taken as one product."""
     projections = [projection for projection, _ in parts]
     return {*map(type, projections)} == {Projection} and not has_hooks(*projections)
 
@@ -69,11 +70,11 @@ def part(joint: Joint, owner: str, *, kernels: bool) -> tuple[list[Float[Tensor,
 
     Where they can, and `kernels` is set, the kernels apply batch norms to the first columns before these part.
     """
-    columns = list(joint.projected.split(joint.widths, -1))
-    normed = list(takewhile(lambda norm: norm is not None, joint.norms))
-    widths = joint.widths[: len(normed)]
-    together = batch_norms_in_training(normed, joint.projected) if normed and kernels else None
-    if together is None:
+    x, columns = joint.projected, list(joint.projected.split(joint.widths, -1))
+    normed = [norm for norm in takewhile(lambda norm: norm is not None, joint.norms) if norm is not None]
+    norms = fused_norms(normed, x.dtype) if normed and kernels else None
+    if norms is None or norms.kind != "batch" or x.numel() == 0 or unsupported(x.device, x.dtype) is not None:
         return columns, joint.norms
-    columns[: len(normed)] = batch_norm_together(together, joint.projected[..., : sum(widths)], owner).split(widths, -1)
+    widths = joint.widths[: len(normed)]
+    columns[: len(normed)] = batch_norm_together(norms, normed, x[..., : sum(widths)], owner).split(widths, -1)
     return columns, [None] * len(normed) + joint.norms[len(normed) :]

@@ -38,7 +38,7 @@ from lambdanets.nn.lambda_layers import LambdaLayer2d, LambdaMixer
 Layout = Literal["maps", "tokens"]
 
 
-class Row(NamedTuple):
+class LayerRow(NamedTuple):
     """A layer's classes by layout, what `create_layer` changes in their defaults, and whether it knows places."""
 
     maps: type[nn.Module] | None
@@ -48,23 +48,23 @@ class Row(NamedTuple):
 
 
 RELATIVE = {"positions": "relative"}
-LAYERS: dict[str, Row] = {
-    "lambda": Row(LambdaLayer2d, LambdaMixer),
-    "attention": Row(Attention2d, AttentionMixer, RELATIVE),
-    "multiquery": Row(Attention2d, AttentionMixer, {**RELATIVE, "g": 1}),
-    "axial": Row(Axial2d, None, RELATIVE),
-    "local": Row(Local2d, LocalMixer),
-    "augmented": Row(Augmented2d),
-    "relation": Row(Relation2d),
-    "vector": Row(Vector2d),
-    "linear": Row(Linear2d, LinearMixer, is_blind=True),
-    "efficient": Row(Efficient2d, EfficientMixer, is_blind=True),
-    "projected": Row(Projected2d, ProjectedMixer),
-    "double": Row(Double2d, DoubleMixer, is_blind=True),
-    "squeeze": Row(SqueezeExcitation2d, SqueezeExcitationMixer, is_blind=True),
-    "film": Row(FiLM2d, FiLMMixer, is_blind=True),
-    "bam": Row(BAM2d),
-    "cbam": Row(CBAM2d),
+LAYERS: dict[str, LayerRow] = {
+    "lambda": LayerRow(LambdaLayer2d, LambdaMixer),
+    "attention": LayerRow(Attention2d, AttentionMixer, RELATIVE),
+    "multiquery": LayerRow(Attention2d, AttentionMixer, {**RELATIVE, "g": 1}),
+    "axial": LayerRow(Axial2d, None, RELATIVE),
+    "local": LayerRow(Local2d, LocalMixer),
+    "augmented": LayerRow(Augmented2d),
+    "relation": LayerRow(Relation2d),
+    "vector": LayerRow(Vector2d),
+    "linear": LayerRow(Linear2d, LinearMixer, is_blind=True),
+    "efficient": LayerRow(Efficient2d, EfficientMixer, is_blind=True),
+    "projected": LayerRow(Projected2d, ProjectedMixer),
+    "double": LayerRow(Double2d, DoubleMixer, is_blind=True),
+    "squeeze": LayerRow(SqueezeExcitation2d, SqueezeExcitationMixer, is_blind=True),
+    "film": LayerRow(FiLM2d, FiLMMixer, is_blind=True),
+    "bam": LayerRow(BAM2d),
+    "cbam": LayerRow(CBAM2d),
 }
 
 
