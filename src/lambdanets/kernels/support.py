@@ -1,4 +1,4 @@
-"""Whether the kernels can compute something, here and now: asked in one place, whoever wants to use them."""
+"""Whether the kernels can compute something, here and now: the one place where that is decided."""
 
 import torch
 

@@ -115,4 +115,4 @@ class Bottleneck(nn.Module):
             return False
         if type(self.shortcut) not in (nn.Identity, nn.Sequential) or (self.training and self.drop_path.rate > 0):
             return False
-        return not any(map(has_hooks, (self.expand, self.se, self.drop_path, self.shortcut)))
+        return not has_hooks(self.expand, self.se, self.drop_path, self.shortcut)

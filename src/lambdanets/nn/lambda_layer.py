@@ -261,7 +261,7 @@ class LambdaLayer(SavesGeometry, ContextLayer):
         """The output in one operator; None if that does not compute all of it, and the plan if one was chosen."""
         parts, table, device, dtype = self._parts(), self.table, x.device, x.dtype
         norms = fused_norms([norm for _, norm in parts if norm is not None], dtype) if can_be_joined(parts) else None
-        if norms is None or not isinstance(table, RelativeTable) or is_autocast(device):
+        if norms is None or len(parts) < 3 or not isinstance(table, RelativeTable) or is_autocast(device):
             return None, None
         weight = table.weight
         if weight.dtype != dtype:

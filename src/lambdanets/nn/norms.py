@@ -88,7 +88,7 @@ class FusedNorms(NamedTuple):
         """Mean, scale and shift of every column, from running statistics.
 
         In few operations: in small layers these take as long as the arithmetic. Nothing of it can be kept for the next
-        call, as there is no telling whether somebody changed a statistic.
+        call, as statistics may have been changed in between, unseen by version counters.
         """
         rows = torch.cat(self.weights + self.means + self.variances + self.biases).view(4, -1)
         weight, _, scale, _ = rows.unbind()
@@ -97,7 +97,7 @@ class FusedNorms(NamedTuple):
 
 
 def fused_norms(norms: Sequence[nn.Module], dtype: torch.dtype) -> FusedNorms | None:
-    """These norms as the kernels take them; None if they differ, or if somebody replaced one or hooked into it."""
+    """These norms as the kernels take them; None if they differ, were replaced or have hooks."""
     first = norms[0]
     kind, training = type(first), first.training
     if has_hooks(*norms) or any(type(norm) is not kind or norm.training is not training for norm in norms):

@@ -51,7 +51,7 @@ def project_jointly(x: Float[Tensor, "b n d"], parts: Sequence[Part], *, fold: b
     """x W of every projection, taken as one product. Parts with a norm come before those without.
 
     A batch norm that uses its running statistics is a scale and a shift of each channel, and goes into the weights,
-    unless whoever reads the product can do it on the way.
+    unless the operator that reads the product applies it.
     """
     weights: list[Tensor] = [projection.weight for projection, _ in parts]  # type: ignore[misc]
     norms, widths, shift = [norm for _, norm in parts], [len(weight) for weight in weights], None

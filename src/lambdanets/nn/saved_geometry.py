@@ -54,7 +54,7 @@ class SavesGeometry(nn.Module):
         saved = dict(local_metadata.get(KEY, {}))
         shapes, own = saved.pop("shapes", {}), dict(self.saved_geometry())
         given = {name: state_dict[prefix + name].shape for name in shapes if prefix + name in state_dict}
-        # Tensors that somebody removed, or replaced by some of another shape, are not those that the record describes.
+        # Tensors that were removed, or replaced by some of another shape, are not those that the record describes.
         if saved != own and given and all(shape == shapes[name] for name, shape in given.items()):
             name, theirs, ours = prefix + next(iter(given)), self.geometry_text(saved), self.geometry_text(own)
             error_msgs.append(

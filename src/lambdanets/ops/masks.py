@@ -60,7 +60,7 @@ def drop_unusable(x: Float[Tensor, "b m *c"], usable: Bool[Tensor, "#b m"] | Non
 
 
 def drop_nonfinite(x: Float[Tensor, "b n d"], usable: Bool[Tensor, "#b n"]) -> Float[Tensor, "b n d"]:
-    """Queries at positions that nobody may use as context, with zeros for NaN and Inf.
+    """Queries at positions that no query may use as context, with zeros for NaN and Inf.
 
     They are still answered, but what stands there must not reach the weights' gradients.
     """

@@ -63,7 +63,7 @@ def recomputed(function: Callable[..., Tensor], *args: Any) -> Tensor:
     return y
 
 
-# Small operations that find out who stands where.
+# Small operations that compute relative indices.
 GATHER_OPERATIONS = 25
 
 

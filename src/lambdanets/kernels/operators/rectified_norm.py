@@ -113,7 +113,7 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, T
 
 def _backward(ctx: Any, dy: Tensor, *_: Any) -> tuple[Any, ...]:
     saved = ctx.saved_tensors
-    if torch.is_grad_enabled():  # somebody wants derivatives of these, which torch's own norm has
+    if torch.is_grad_enabled():  # for second derivatives, which torch's own norm has
         x, weight, y, *_ = saved
         g = dy * (y > 0)
         dx, dweight, dbias, dresidual = *norm_gradients(g, x, weight, ctx.eps), g

@@ -1,4 +1,4 @@
-"""Queries, keys and values of several heads, and the way back."""
+"""Multi-head projections: queries, keys and values of several heads, and the output projection."""
 
 from typing import NamedTuple
 

@@ -78,7 +78,7 @@ class FourierTerm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
         q, values, table = ctx.saved_tensors
-        if torch.is_grad_enabled():  # for second derivatives: without transforms, whose range nobody checks there
+        if torch.is_grad_enabled():  # for second derivatives: without transforms, whose range is not checked there
             return gradients_of(direct_term, (q, values, table, ctx.grid), dy)
         spectra, seen = Spectra(values, table, ctx.grid), dynamic_range.of_values(values, ctx.grid)
         given = dynamic_range.of_gradients(q, dy, ctx.grid)

@@ -12,7 +12,7 @@ from lambdanets.ops.plans.problem import Cost, Inputs, Problem
 class Plan:
     """An exact way to compute the position term, for what it supports.
 
-    Callers ask for its capabilities; nobody needs to know its class or name.
+    Callers ask for its capabilities, never for its class or name.
     """
 
     name: str
