@@ -89,7 +89,7 @@ def _choice(call: LayerCall) -> Choice:
     assert o.scope is not None
     grid = Grid(size, size, o.scope, o.stride, o.dilation)
     sizes = (call.b, grid.n, grid.m, o.h, o.k, o.d_out // o.h, o.u)
-    problem = Problem(*sizes, grid, False, False, call.trains, call.device, call.dtype)
+    problem = Problem(*sizes, grid, False, False, call.trains, call.device, call.dtype, call.no_kernels)
     plan = choose(problem, o.plan)
     if not plan.takes_layer:
         return Choice(plan)

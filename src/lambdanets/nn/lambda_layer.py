@@ -260,19 +260,18 @@ class LambdaLayer(SavesGeometry, ContextLayer):
     ) -> tuple[Float[Tensor, "b *grid o"] | None, Plan | None]:
         """The output in one operator; None if that does not compute all of it, and the plan if one was chosen."""
         parts, table, device, dtype = self._parts(), self.table, x.device, x.dtype
-        norms = fused_norms([norm for _, norm in parts if norm is not None], dtype) if can_be_joined(parts) else None
-        if norms is None or len(parts) < 3 or not isinstance(table, RelativeTable) or is_autocast(device):
+        if len(parts) < 3 or not isinstance(table, RelativeTable) or is_autocast(device):
             return None, None
-        weight = table.weight
-        if weight.dtype != dtype:
-            return None, None
-        b, *grid = sizes_of(x)[:-1]
+        weight, (b, *grid) = table.weight, sizes_of(x)[:-1]
         trains = torch.is_grad_enabled() and any(t.requires_grad for t in (x, weight, *(p.weight for p, _ in parts)))
         given = (context is not None, mask is not None, relation is not None)
         options, no_kernels = self.options, unsupported(device, dtype)
         choice = choose_for(LayerCall(options, *given, b, tuple(grid), trains, device, dtype, no_kernels))
-        if choice.window is None:
-            return None, choice.plan
+        if choice.plan is None or weight.dtype != dtype or not can_be_joined(parts):
+            return None, None
+        norms = fused_norms((self.query_norm, self.value_norm), dtype)
+        if norms is None or choice.window is None:
+            return None, None if norms is None else choice.plan
         owner, tokens = type(self).__name__, x.flatten(1, -2).contiguous()
         table.check_covers(owner, tuple(grid), tuple(grid), self.stride)
         y = fused_layer(tokens, parts, weight, self.position_bias, options, choice, norms, owner)

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lambdanets.kernels import operators, unsupported
+from lambdanets.kernels import operators
 from lambdanets.kernels.library import AUTO, DIRECT, FFT, position_cost
 from lambdanets.ops.geometry import Causal, Grid, past_rows, reachable, reachable_scope
 from lambdanets.ops.pairs import recomputed
@@ -49,7 +49,7 @@ class Native(Plan):
             return "the kernels are for maps of one or two axes"
         if self.algorithm == FFT and (grid.causal or {*grid.stride, *grid.dilation} != {1}):
             return "the kernels' transforms need stride 1, dilation 1 and no causality"
-        return unsupported(problem.device, problem.dtype)
+        return problem.no_kernels
 
     def cost(self, problem: Problem) -> Cost:
         p = problem

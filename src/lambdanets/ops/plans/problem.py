@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lambdanets.kernels import unsupported
 from lambdanets.ops.geometry import Geometry, Grid
 from lambdanets.ops.masks import Allowed
 
@@ -26,9 +27,9 @@ class Inputs:
     content: Float[Tensor, "b k v"] | None = None  # content lambdas, for plans that apply them in the same pass
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Problem:
-    """The sizes and circumstances of one position term."""
+    """The sizes and circumstances of one position term: all that the choice of a plan depends on."""
 
     b: int
     n: int
@@ -43,6 +44,7 @@ class Problem:
     trains: bool  # will there be a backward pass?
     device: torch.device
     dtype: torch.dtype | None  # of all tensors, None if they differ
+    no_kernels: str | None  # why the kernels cannot be used for it
 
     @classmethod
     def of(cls, inputs: Inputs) -> "Problem":
@@ -52,7 +54,8 @@ class Problem:
         per_example = pairs is not None and pairs.shape[0] > 1
         trains = torch.is_grad_enabled() and any(t.requires_grad for t in (q, values, table))
         dtype = q.dtype if q.dtype == values.dtype == table.dtype else None
-        return cls(b, n, m, h, k, v, u, inputs.geometry, pairs is not None, per_example, trains, q.device, dtype)
+        where = (q.device, dtype, unsupported(q.device, dtype))
+        return cls(b, n, m, h, k, v, u, inputs.geometry, pairs is not None, per_example, trains, *where)
 
     @property
     def no_windows(self) -> str | None:
