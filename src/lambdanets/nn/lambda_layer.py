@@ -269,7 +269,7 @@ class LambdaLayer(SavesGeometry, ContextLayer):
         choice = choose_for(LayerCall(options, *given, b, tuple(grid), trains, device, dtype, no_kernels))
         if choice.plan is None or weight.dtype != dtype or not can_be_joined(parts):
             return None, None
-        norms = fused_norms((self.query_norm, self.value_norm), dtype)
+        norms = fused_norms([norm for _, norm in parts if norm is not None], dtype)
         if norms is None or choice.window is None:
             return None, None if norms is None else choice.plan
         owner, tokens = type(self).__name__, x.flatten(1, -2).contiguous()

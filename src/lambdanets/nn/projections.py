@@ -54,10 +54,10 @@ def project_jointly(x: Float[Tensor, "b n d"], parts: Sequence[Part], *, fold: b
     unless the operator that reads the product applies it.
     """
     weights: list[Tensor] = [projection.weight for projection, _ in parts]  # type: ignore[misc]
-    norms, widths, shift = [norm for _, norm in parts], [len(weight) for weight in weights], None
+    norms, widths, shift = [norm for _, norm in parts], [weight.shape[0] for weight in weights], None
     folded = [as_scale_and_shift(norm, x) if fold and norm is not None else None for norm in norms]
     if any(known is not None for known in folded):
-        shifts = [weight.new_zeros(len(weight)) for weight in weights]
+        shifts = [weight.new_zeros(weight.shape[0]) for weight in weights]
         for i, known in enumerate(folded):
             if known is not None:
                 weights[i], shifts[i], norms[i] = weights[i] * known[0][:, None], known[1], None
