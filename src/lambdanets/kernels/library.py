@@ -156,7 +156,9 @@ def call(name: str, dtype: torch.dtype, sizes: Sequence[object], *tensors: Tenso
             pointers.append(t.data_ptr())
         else:
             found = ", ".join(f"{t.dtype} on {t.device}" for t in tensors if isinstance(t, Tensor))
-            raise ValueError(f"lambdanets: lambda_{name} needs tensors of one dtype on the CPU, {dtype} here, got {found}")
+            raise ValueError(
+                f"lambdanets: lambda_{name} needs tensors of one dtype on the CPU, {dtype} here, got {found}"
+            )
     if dtype not in SUFFIX:
         raise ValueError(f"lambdanets: lambda_{name} is for float32 and float64, got {dtype}")
     _library()
