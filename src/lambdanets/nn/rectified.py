@@ -85,9 +85,9 @@ def can_serve(norm: nn.Module, x: Float[Tensor, "b c i j"]) -> bool:
         return False
     if torch.compiler.is_compiling():  # compilers fuse these themselves
         return False
-    if x.numel() == 0 or x.dtype != norm.weight.dtype or not x.is_contiguous(memory_format=torch.channels_last):
+    if x.dtype != norm.weight.dtype or unsupported(x.device, x.dtype) is not None:
         return False
-    return unsupported(x.device, x.dtype) is None
+    return x.numel() > 0 and x.is_contiguous(memory_format=torch.channels_last)  # vmap could not be asked
 
 
 def needs_gradient(norm: nn.Module, *tensors: Tensor | None) -> bool:
