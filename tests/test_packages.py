@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import lambdanets
 
 ROOT = Path(lambdanets.__file__).parent
@@ -45,15 +47,34 @@ def test_packages_import_only_what_they_may():
             assert imported_packages(path) <= allowed | {package}, path
 
 
-def test_import_needs_torch_and_little_else():
-    """Nothing beside our own modules and jaxtyping's, which imports numpy where it is installed."""
-    program = (
-        "import sys, torch; before = set(sys.modules); import lambdanets; "
-        "print(*sorted({m.split('.')[0] for m in set(sys.modules) - before}))"
-    )
+def imported_by(statement: str) -> set[str]:
+    """The modules that a statement imports beside those of torch, in a process of its own."""
+    program = f"import sys, torch; before = set(sys.modules); {statement}; print(*set(sys.modules) - before)"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    third_party = {m for m in run.stdout.split() if m not in sys.stdlib_module_names and not m.startswith("_")}
-    assert third_party <= {"lambdanets", "jaxtyping", "wadler_lindig", "numpy"}
+    return set(run.stdout.split())
+
+
+def test_importing_lambdanets_imports_nothing_else():
+    assert imported_by("import lambdanets; dir(lambdanets)") == {"lambdanets"}
+
+
+def test_layers_need_torch_and_little_else():
+    """Nothing beside our own modules and jaxtyping's, which imports numpy where it is installed."""
+    found = imported_by("from lambdanets import LambdaLayer2d")
+    third_party = {m.split(".")[0] for m in found} - sys.stdlib_module_names
+    assert {m for m in third_party if not m.startswith("_")} <= {"lambdanets", "jaxtyping", "wadler_lindig", "numpy"}
+    packages = {m.split(".")[1] for m in found if m.startswith("lambdanets.")} - SHARED
+    assert packages == {"kernels", "ops", "nn"}
+
+
+def test_whatever_lambdanets_exports_is_there():
+    namespace = {}
+    exec("from lambdanets import *", namespace)
+    assert {*lambdanets.__all__} <= namespace.keys()
+    assert {*lambdanets.__all__, "interop"} <= {*dir(lambdanets)}
+    assert lambdanets.interop.adopt is lambdanets.adopt
+    with pytest.raises(AttributeError, match="module 'lambdanets' has no attribute 'LambdaLayer4d'"):
+        lambdanets.LambdaLayer4d  # noqa: B018
 
 
 def test_training_knows_no_images():

@@ -67,7 +67,7 @@ class Crossed(nn.Module):
     ],
 )
 def test_another_context(name, options, by_name):
-    layer = create_layer(name, WIDTH, face="tokens", **options)
+    layer = create_layer(name, WIDTH, layout="tokens", **options)
     agrees_with_torch(Crossed(layer, by_name).eval(), torch.randn(2, 50, WIDTH))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from lambdanets.nn.faces import OnTokens
+from lambdanets.nn.layout import OnTokens
 
 # (x, context, weights by name, mask of all pairs or None, case) -> y, all with channels behind, on flat positions.
 Oracle = Callable[[Tensor, Tensor, Mapping[str, Tensor], Tensor | None, "Case"], Tensor]

@@ -10,7 +10,8 @@ from compare import TOLERANCE, assert_close
 from lambdanets.kernels import instruction_set, unavailable
 from lambdanets.kernels.library import AUTO, FFT, use_instruction_set
 from lambdanets.ops import Grid, position_term
-from lambdanets.ops.plans.native import native_terms
+from lambdanets.ops.plans import Inputs
+from lambdanets.ops.plans.native import NATIVE
 
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=f"no kernels: {unavailable()}")
 
@@ -102,7 +103,7 @@ def check(grid, tensors, dtype, algorithm=AUTO):
         return y if content is None else y + torch.einsum("bnhk,bkv->bnhv", q, content)
 
     def fast(q, values, table, content=None):
-        return native_terms(q, values, table, content, grid, algorithm)
+        return NATIVE[algorithm].run(Inputs(q, values, table, grid, content=content))
 
     for count in (3, 4):
         expected = with_gradients(slow, exact[:count], exact[-1])

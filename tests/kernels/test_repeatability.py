@@ -8,7 +8,8 @@ from lambdanets.kernels import unavailable
 from lambdanets.kernels.library import AUTO, DIRECT, FFT
 from lambdanets.kernels.operators import batch_norm
 from lambdanets.ops import Grid
-from lambdanets.ops.plans.native import native_terms
+from lambdanets.ops.plans import Inputs
+from lambdanets.ops.plans.native import NATIVE
 
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=f"no kernels: {unavailable()}")
 
@@ -32,7 +33,7 @@ def run(grid, b, algorithm, h=3, k=7, v=11, u=2):
     generator = torch.Generator().manual_seed(b)
     shapes = {"q": (b, grid.n, h, k), "values": (b, grid.m, v, u), "table": (grid.rows, k, u), "content": (b, k, v)}
     leaves = {n: torch.randn(s, generator=generator).requires_grad_() for n, s in shapes.items()}
-    y = native_terms(**leaves, geometry=grid, algorithm=algorithm)
+    y = NATIVE[algorithm].run(Inputs(**leaves, geometry=grid))
     cotangent = torch.randn(y.shape, generator=generator)
     gradients = torch.autograd.grad(y, list(leaves.values()), cotangent)
     return {"y": y.detach(), **{f"d {name}": g for name, g in zip(leaves, gradients, strict=True)}}
@@ -85,7 +86,7 @@ def test_an_example_has_the_same_bits_alone_and_in_any_batch(plan, own, neighbou
 
     def some(first, last):
         leaves = [t[first:last].clone().requires_grad_() for t in (q, values, content)]
-        y = native_terms(leaves[0], leaves[1], table, leaves[2], grid, plan)
+        y = NATIVE[plan].run(Inputs(leaves[0], leaves[1], table, grid, content=leaves[2]))
         gradients = torch.autograd.grad(y, leaves, dy[first:last]) if threads == 1 else []
         return [t[2 - first] for t in (y.detach(), *gradients)]
 

@@ -4,6 +4,7 @@ That layers equal the oracle is tested with all others in tests/nn; here, that t
 """
 
 import copy
+from inspect import signature
 
 import pytest
 import torch
@@ -11,24 +12,24 @@ import torch
 from compare import TOLERANCE, assert_close, randomise
 from lambdanets import LambdaLayer1d, LambdaLayer2d, LambdaLayer3d
 from lambdanets.kernels import unavailable
-from lambdanets.nn import lambda_layers
+from lambdanets.nn import LambdaLayer, lambda_layer
+from lambdanets.nn.fused import SERVED, Choice, LayerCall, fused_layer, is_served
+from lambdanets.nn.lambda_options import LambdaOptions
 
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=f"no kernels: {unavailable()}")
 
 
 @pytest.fixture
-def ways(monkeypatch):
-    """Whether each call of a layer went through the operator."""
-    seen = []
+def fused(monkeypatch):
+    """The calls of layers that went through the operator."""
+    calls = []
 
     def watch(*args, **kwargs):
-        y = at_once(*args, **kwargs)
-        seen.append(y is not None)
-        return y
+        calls.append(args)
+        return fused_layer(*args, **kwargs)
 
-    at_once = lambda_layers.layer_at_once
-    monkeypatch.setattr(lambda_layers, "layer_at_once", watch)
-    return seen
+    monkeypatch.setattr(lambda_layer, "fused_layer", watch)
+    return calls
 
 
 TAKEN = {
@@ -58,18 +59,18 @@ def a_map_for(layer):
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("layer", TAKEN.values(), ids=TAKEN)
-def test_is_taken(layer, training, ways):
+def test_is_taken(layer, training, fused):
     layer.train(training)(a_map_for(layer))
-    assert ways == [True]
+    assert len(fused) == 1
 
 
 @pytest.mark.parametrize("layer", LEFT.values(), ids=LEFT)
-def test_is_left(layer, ways):
+def test_is_left(layer, fused):
     layer(a_map_for(layer))
-    assert not any(ways)
+    assert not fused
 
 
-def test_is_left_for_masks_half_precision_and_listeners(ways):
+def test_is_left_for_masks_half_precision_and_hooks(fused):
     layer = LambdaLayer2d(32, scope=7)
     x = a_map_for(layer)
     layer(x, mask=torch.rand(2, 1, 45 * 9) > 0.5)
@@ -77,7 +78,55 @@ def test_is_left_for_masks_half_precision_and_listeners(ways):
         layer(x)
     layer.query.register_forward_hook(lambda *_: None)
     layer(x)
-    assert not any(ways)
+    assert not fused
+
+
+def arguments(function):
+    return {name for name in signature(function).parameters if name not in ("self", "x")}
+
+
+def test_every_option_is_accounted_for():
+    """An option of the layer that the operator does not know would be ignored: it must be entered in SERVED."""
+    assert arguments(LambdaLayer.__init__) | arguments(LambdaLayer.forward) == SERVED.keys()
+    assert {*LambdaOptions._fields} == arguments(LambdaLayer.__init__) - {"table", "table_std"}
+    assert arguments(LambdaLayer.forward) <= {*LayerCall._fields}
+
+
+OTHERWISE = {
+    "scope": None,
+    "stride": (1, 2),
+    "terms": "position",
+    "key_norm": "none",
+    "norm": "rms",
+    "causal": "strict",
+    "relations": 3,
+    "context": True,
+    "mask": True,
+    "relation": True,
+}
+
+
+def test_every_option_that_is_not_served_is_refused():
+    layer = LambdaLayer2d(32, scope=7)
+    call = LayerCall(layer.options, False, False, False, 2, (9, 13), False, torch.device("cpu"), torch.float32, None)
+    assert is_served(call)
+    assert not is_served(call._replace(no_kernels="for this test"))
+    assert OTHERWISE.keys() == {name for name, test in SERVED.items() if test is not None}
+    for name, value in OTHERWISE.items():
+        changed = {name: value} if name in LayerCall._fields else {"options": call.options._replace(**{name: value})}
+        assert not is_served(call._replace(**changed)), name
+
+
+def test_what_is_changed_after_construction_counts(fused):
+    layer = LambdaLayer2d(32, scope=7)
+    x = a_map_for(layer)
+    layer(x)
+    layer.plan = "query_first"
+    layer(x)
+    assert len(fused) == 1
+    layer.plan, layer.key_norm = None, "l2"
+    layer(x)
+    assert len(fused) == 1
 
 
 def results(layer, x, g):
@@ -96,7 +145,7 @@ def test_is_the_longer_way(layer, training, monkeypatch):
     state = {name: value.clone() for name, value in layer.state_dict().items()}
     short = results(layer, x, g)
     layer.load_state_dict(state)
-    monkeypatch.setattr(lambda_layers, "layer_at_once", lambda *_, **__: None)
+    monkeypatch.setattr(lambda_layer, "choose_for", lambda call: Choice())
     assert_close(short, results(layer, x, g), TOLERANCE[torch.float64])
 
 

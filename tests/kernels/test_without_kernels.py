@@ -19,8 +19,7 @@ import torch
 import lambdanets
 from lambdanets.kernels import unavailable
 from lambdanets.ops import Grid
-from lambdanets.ops.masks import Allowed
-from lambdanets.ops.plans import PLANS, Problem
+from lambdanets.ops.plans import PLANS, Inputs, Problem
 
 layer = lambdanets.LambdaLayer2d(8, 12, k=4, h=3, scope=5)
 x = torch.randn(2, 8, 7, 5, requires_grad=True)
@@ -30,7 +29,7 @@ assert x.grad.isfinite().all()
 assert all(p.grad is not None for p in layer.parameters())
 
 grid = Grid.of((5,), scope=3)
-problem = Problem.of(torch.randn(1, 5, 1, 2), torch.randn(1, 5, 3, 1), torch.randn(3, 2, 1), grid, Allowed())
+problem = Problem.of(Inputs(torch.randn(1, 5, 1, 2), torch.randn(1, 5, 3, 1), torch.randn(3, 2, 1), grid))
 print(lambdanets.__file__)
 print(unavailable())
 print(PLANS["native"].supports(problem))

@@ -129,11 +129,11 @@ def test_state_is_all_there_is(name):
 )
 def test_any_layer_mixes(name, pool):
     model = tiny(mixer=name, pool=pool)
-    face = "maps" if pool == "mean" and name in list_layers("maps") else "tokens"
+    layout = "maps" if pool == "mean" and name in list_layers("maps") else "tokens"
     mixer = model.encoder.blocks[0].mix.layer
-    layer = mixer.layer if face == "maps" else mixer
-    assert isinstance(mixer, OnGrid) == (face == "maps")
-    assert isinstance(layer, layer_class(name, face))
+    layer = mixer.layer if layout == "maps" else mixer
+    assert isinstance(mixer, OnGrid) == (layout == "maps")
+    assert isinstance(layer, layer_class(name, layout))
     if "project_out" in inspect.signature(type(layer)).parameters:
         assert any(part.endswith("out") and isinstance(its, nn.Linear) for part, its in layer.named_modules())
     x = images(3)

@@ -12,11 +12,11 @@ import torch
 
 from compare import SWEEP, TOLERANCE, assert_close, error, layer_with_gradients, randomise, with_gradients
 from families import CASES
+from lambdanets.nn import LambdaLayer
 from lambdanets.nn.attention.axial import Axial2d
 from lambdanets.nn.attention.local import Local
 from lambdanets.nn.attention.relation import Relation2d
 from lambdanets.nn.attention.vector import Vector2d
-from lambdanets.nn.lambda_layers import LambdaLayer
 from lambdanets.nn.registry import LAYERS
 
 COMPILER = any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++")))

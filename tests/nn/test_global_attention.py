@@ -46,7 +46,7 @@ def test_multiquery_attention_equals_timms(other):
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention_equals_timms(causal):
     theirs = TimmAttention(15, num_heads=3, qkv_bias=True).double()
-    ours = create_layer("attention", 15, face="tokens", h=3, bias=True, causal=causal).double()
+    ours = create_layer("attention", 15, layout="tokens", h=3, bias=True, causal=causal).double()
     for kind in ("weight", "bias"):
         load(ours.heads, getattr(theirs.qkv, kind).chunk(3), kind)
     ours.heads.out.load_state_dict(theirs.proj.state_dict())

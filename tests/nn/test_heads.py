@@ -24,7 +24,7 @@ def test_whoever_listens_to_a_projection_hears(name):
 
 def test_a_projection_can_be_replaced():
     torch.manual_seed(0)
-    layer, x = create_layer("attention", 8, face="tokens", h=2).double(), torch.randn(2, 5, 8).double()
+    layer, x = create_layer("attention", 8, layout="tokens", h=2).double(), torch.randn(2, 5, 8).double()
     other = copy.deepcopy(layer)
     other.heads.query = nn.Sequential(other.heads.query)
     torch.testing.assert_close(other(x), layer(x))

@@ -20,7 +20,7 @@ from families import CASES as FAMILY_CASES
 from hostile import MAPS
 from lambdanets import LambdaLayer2d
 from lambdanets.kernels import unavailable
-from lambdanets.nn.faces import OnTokens
+from lambdanets.nn.layout import OnTokens
 
 CASES = [*LAMBDA_CASES, *FAMILY_CASES]
 KINDS = (

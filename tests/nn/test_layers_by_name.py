@@ -15,9 +15,9 @@ EMPTY = [
 
 
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize(("name", "face", "shape"), EMPTY)
-def test_where_there_is_nothing_nothing_comes_out(name, face, shape, training):
-    layer = create_layer(name, D, face=face, size=SIDE).train(training)
+@pytest.mark.parametrize(("name", "layout", "shape"), EMPTY)
+def test_where_there_is_nothing_nothing_comes_out(name, layout, shape, training):
+    layer = create_layer(name, D, layout=layout, size=SIDE).train(training)
     x = torch.zeros(shape, requires_grad=True)
     y = layer(x)
     assert y.shape == shape
@@ -28,20 +28,28 @@ def test_where_there_is_nothing_nothing_comes_out(name, face, shape, training):
 
 @pytest.mark.parametrize("name", list_layers("tokens"))
 def test_an_empty_context_says_nothing(name):
-    layer = create_layer(name, D, face="tokens", size=SIDE)
+    layer = create_layer(name, D, layout="tokens", size=SIDE)
     if getattr(layer, "reads_context", True):
         assert layer(torch.randn(2, 3, D), torch.zeros(2, 0, D)).isfinite().all()
 
 
 @pytest.mark.unchecked
-def test_unknown_faces_are_refused():
-    for face in ("map", "changes", "count"):
-        with pytest.raises(ValueError, match=f"attention: face must be one of 'maps', 'tokens', got face='{face}'"):
-            create_layer("attention", D, face=face)
-        with pytest.raises(ValueError, match=f"'maps', 'tokens', got face='{face}'"):
-            layer_class("attention", face)
-        with pytest.raises(ValueError, match=f"list_layers: face must be one of None, 'maps', .* got face='{face}'"):
-            list_layers(face)
+def test_unknown_layouts_are_refused():
+    for layout in ("map", "changes", "count"):
+        with pytest.raises(
+            ValueError, match=f"attention: layout must be one of 'maps', 'tokens', got layout='{layout}'"
+        ):
+            create_layer("attention", D, layout=layout)
+        with pytest.raises(ValueError, match=f"'maps', 'tokens', got layout='{layout}'"):
+            layer_class("attention", layout)
+        with pytest.raises(
+            ValueError, match=f"list_layers: layout must be one of None, 'maps', .* got layout='{layout}'"
+        ):
+            list_layers(layout)
+
+
+def test_the_layout_keeps_its_earlier_name():
+    assert isinstance(create_layer("linear", D, face="tokens"), layer_class("linear", "tokens"))
 
 
 @pytest.mark.parametrize(("name", "made"), [("augmented", "Augmented2d"), ("projected", "Projected2d")])

@@ -54,7 +54,7 @@ def test_large_global_maps_are_for_transforms(monkeypatch, training):
     layer = LambdaLayer2d(64, scope=None, size=128)
     if unavailable() is None:
         assert layer.explain(128, training=training, patience=0.0).chosen == "native"
-    monkeypatch.setattr("lambdanets.ops.plans.native.unavailable", lambda: "for this test")
+    monkeypatch.setattr("lambdanets.kernels.support.unavailable", lambda: "for this test")
     assert layer.explain(128, training=training, patience=0.0).chosen == "fft"
 
 

@@ -16,7 +16,7 @@ from lambdanets.nn.arguments import keywords
 from lambdanets.nn.registry import LAYERS, layer_class
 
 D = 16
-# Options that different geometries have; those of a face where it matters.
+# Options that different geometries have; those of a layout where it matters.
 OPTIONS = {
     "h": (2, 4),
     "k": (8, 4),
@@ -43,18 +43,20 @@ ALIKE = {
     "efficient",
     "projected",
 }
-FACES = [(name, face) for name, row in LAYERS.items() for face in ("maps", "tokens") if getattr(row, face) is not None]
+LAYOUTS = [
+    (name, layout) for name, row in LAYERS.items() for layout in ("maps", "tokens") if getattr(row, layout) is not None
+]
 
 
-def variants(name, face):
+def variants(name, layout):
     """Every layer of a name that the options can make."""
-    known = {option: values for option, values in OPTIONS.items() if option in keywords(layer_class(name, face))}
-    choices = [values[face] if isinstance(values, dict) else values for values in known.values()]
+    known = {option: values for option, values in OPTIONS.items() if option in keywords(layer_class(name, layout))}
+    choices = [values[layout] if isinstance(values, dict) else values for values in known.values()]
     for chosen in product(*choices):
         options = dict(zip(known, chosen, strict=True))
         if options.get("h", 1) % options.get("g", 1) == 0 and (name == "lambda" or options.get("scope", 1) is not None):
             size = options.pop("size", None)
-            layer = create_layer(name, D, face=face, size=size, **options).eval()
+            layer = create_layer(name, D, layout=layout, size=size, **options).eval()
             randomise(layer)
             yield options, layer
 
@@ -77,10 +79,10 @@ def refuses(layer, state, **options):
     return False
 
 
-@pytest.mark.parametrize(("name", "face"), FACES)
-def test_equal_shapes_load_if_and_only_if_outputs_are_the_same(name, face):
-    made = list(variants(name, face))
-    x = torch.randn((2, 8, D) if face == "tokens" else (2, D, 3, 3), generator=torch.Generator().manual_seed(0))
+@pytest.mark.parametrize(("name", "layout"), LAYOUTS)
+def test_equal_shapes_load_if_and_only_if_outputs_are_the_same(name, layout):
+    made = list(variants(name, layout))
+    x = torch.randn((2, 8, D) if layout == "tokens" else (2, D, 3, 3), generator=torch.Generator().manual_seed(0))
     shapes = [{name: t.shape for name, t in layer.state_dict().items()} for _, layer in made]
     found = set()
     for one, other in combinations(range(len(made)), 2):
@@ -129,8 +131,8 @@ TWINS = {
         "query.weight was saved with h=2, k=8, u=1, but this LambdaMixer has h=4, k=4, u=2",
     ),
     "attention heads": (
-        lambda: create_layer("attention", 8, face="tokens", h=2),
-        lambda: create_layer("attention", 8, face="tokens", h=4),
+        lambda: create_layer("attention", 8, layout="tokens", h=2),
+        lambda: create_layer("attention", 8, layout="tokens", h=4),
         "heads.query.weight was saved with h=2, k=4, g=2, but this Heads has h=4, k=2, g=4",
     ),
     "patchwise": (
@@ -276,7 +278,7 @@ def test_tensors_that_were_removed_or_replaced_are_not_what_was_recorded():
     state["table.weight"] = torch.randn_like(larger.table.weight)
     larger.load_state_dict(state)
     assert torch.equal(larger.table.weight, state["table.weight"])
-    few, many = (create_layer("attention", 8, face="tokens", h=2, g=g) for g in (1, 2))
+    few, many = (create_layer("attention", 8, layout="tokens", h=2, g=g) for g in (1, 2))
     state = few.state_dict()
     assert "saved with h=2, k=4, g=1" in message_of(many, state)
     for name in ("heads.key.weight", "heads.value.weight"):

@@ -13,7 +13,7 @@ from lambdanets.kernels import unavailable
 from lambdanets.ops import Grid, Relation, embedded_position_term, position_term, reference
 from lambdanets.ops import pairs as pairs_module
 from lambdanets.ops.masks import Allowed, read_mask
-from lambdanets.ops.plans import PLANS, Problem
+from lambdanets.ops.plans import PLANS, Inputs, Problem
 from strategies import grids
 
 
@@ -43,7 +43,7 @@ def oracle(grid, allowed=None):
 def test_plans_equal_the_oracle(plan, grid, seed):
     """Queries and context on grids of unrelated sizes, so that windows hang over every edge."""
     tensors = operands(grid, seed)
-    problem = Problem.of(*tensors.values(), grid, Allowed())
+    problem = Problem.of(Inputs(*tensors.values(), grid))
     if PLANS[plan].supports(problem) is not None:
         with pytest.raises(ValueError, match=f"plan='{plan}' cannot compute this"):
             position_term(**tensors, geometry=grid, plan=plan)
@@ -76,7 +76,8 @@ def test_masked_plans_equal_the_oracle(plan, grid, seed, kind):
     tensors = operands(grid, seed)
     shape = {"rows": (2, 1, grid.m), "pairs": (grid.n, grid.m), "pairs per example": (2, grid.n, grid.m)}[kind]
     mask = torch.rand(shape) < 0.7
-    if PLANS[plan].supports(Problem.of(*tensors.values(), grid, read_mask(mask, 2, grid.n, grid.m))) is not None:
+    inputs = Inputs(*tensors.values(), grid, read_mask(mask, 2, grid.n, grid.m))
+    if PLANS[plan].supports(Problem.of(inputs)) is not None:
         with pytest.raises(ValueError, match=f"plan='{plan}' cannot compute this"):
             position_term(**tensors, geometry=grid, mask=mask, plan=plan)
         return
@@ -87,12 +88,12 @@ def test_masked_plans_equal_the_oracle(plan, grid, seed, kind):
 
 def test_what_each_plan_supports(monkeypatch):
     """So that no plan passes the tests above by refusing everything."""
-    monkeypatch.setattr("lambdanets.ops.plans.native.unavailable", lambda: None)
+    monkeypatch.setattr("lambdanets.kernels.support.unavailable", lambda: None)
     grid = Grid.of((5, 7), scope=3)
     tensors = operands(grid, seed=0)
 
     def able(geometry, allowed):
-        problem = Problem.of(*tensors.values(), geometry, allowed)
+        problem = Problem.of(Inputs(*tensors.values(), geometry, allowed))
         return {name for name, plan in PLANS.items() if plan.supports(problem) is None}
 
     shared, per_example = (torch.ones(b, 35, 35, dtype=torch.bool) for b in (1, 2))
@@ -188,7 +189,7 @@ def test_tensors_whose_layout_is_ambiguous(context, shape):
     tensors = operands(grid, seed=0, **({"b": 2} | shape))
     everything = torch.ones(len(tensors["q"]), 1, grid.m, dtype=torch.bool)
     expected = with_gradients(oracle(grid, everything), tensors)
-    problem = Problem.of(*tensors.values(), grid, Allowed())
+    problem = Problem.of(Inputs(*tensors.values(), grid))
     for plan in (name for name, plan in PLANS.items() if plan.supports(problem) is None):
         ours = with_gradients(lambda t, plan=plan: position_term(**t, geometry=grid, plan=plan), tensors)
         assert_close(ours, expected, 1e-10)

@@ -14,8 +14,7 @@ from lambdanets.bench.job import CannotBenchmarkError, Job, Row, Track
 from lambdanets.bench.machine import GEMM_SIDE, gemm, gemm_flops
 from lambdanets.kernels import unavailable
 from lambdanets.ops.geometry import Grid
-from lambdanets.ops.masks import Allowed
-from lambdanets.ops.plans import PLANS
+from lambdanets.ops.plans import PLANS, Inputs
 from lambdanets.timing import best_times
 
 
@@ -82,17 +81,17 @@ def jobs(settings: Settings) -> list[Job]:
 
 def job(term: Term, rounds: int, gemm_side: int) -> Job:
     def run(track: Track) -> Row:
-        grid, allowed, plan = Grid.of((term.side, term.side), scope=term.scope), Allowed(), PLANS["native"]
+        grid, plan = Grid.of((term.side, term.side), scope=term.scope), PLANS["native"]
         shapes = ((term.b, grid.n, term.h, term.k), (term.b, grid.m, term.v, term.u), (grid.rows, term.k, term.u))
         q, values, table = (torch.randn(shape) for shape in shapes)
         leaves = [t.clone().requires_grad_() for t in (q, values, table)]
-        y = plan.run(leaves[0], leaves[1], leaves[2], grid, allowed)
+        y = plan.run(Inputs(leaves[0], leaves[1], leaves[2], grid))
         part = slice(0, 1)  # of the batch: convolutions of all of it would take longer than what is measured
-        agree({"native": y[part], "fft": PLANS["fft"].run(q[part], values[part], table, grid, allowed)}, "fft")
+        agree({"native": y[part], "fft": PLANS["fft"].run(Inputs(q[part], values[part], table, grid))}, "fft")
         cotangent = torch.randn_like(y)
         runs = {
             "gemm": gemm(gemm_side),
-            "forward": lambda: plan.run(q, values, table, grid, allowed),
+            "forward": lambda: plan.run(Inputs(q, values, table, grid)),
             "backward": lambda: torch.autograd.grad(y, leaves, cotangent, retain_graph=True),
         }
         best = best_times(runs, track(range(rounds)))

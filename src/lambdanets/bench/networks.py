@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from lambdanets.bench.gate import agree
 from lambdanets.bench.peers import CONTESTANTS, Shape
+from lambdanets.compat import BatchNorm
 from lambdanets.models import Middle, Place, create_model
 from lambdanets.models.middle import Strided
 from lambdanets.optional import import_torchvision
@@ -59,7 +59,7 @@ def networks() -> dict[str, Callable[[], nn.Module]]:
 
 def settle(network: nn.Module, x: Tensor) -> nn.Module:
     """As after some training: no branch at zero, running statistics that fit."""
-    norms = [module for module in network.modules() if isinstance(module, _BatchNorm)]
+    norms = [module for module in network.modules() if isinstance(module, BatchNorm)]
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
         if not norm.weight.any():

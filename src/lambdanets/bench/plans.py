@@ -9,8 +9,7 @@ from lambdanets.bench.gate import agree
 from lambdanets.bench.job import Job, Row, Track
 from lambdanets.bench.passes import PASSES, Pass, Run
 from lambdanets.ops.geometry import Causal, Grid
-from lambdanets.ops.masks import Allowed
-from lambdanets.ops.plans import PLANS, Problem, choose
+from lambdanets.ops.plans import PLANS, Inputs, Problem, choose
 from lambdanets.timing import best_times, one_time
 
 # Above this ratio to the best plan a choice counts as a bad one.
@@ -89,26 +88,27 @@ def job(case: Case, pass_: Pass, settings: Settings) -> Job:
     trains = pass_ == "training"
 
     def run(track: Track) -> Row:
-        grid, allowed = case.grid(), Allowed()
+        grid = case.grid()
         shapes = ((case.b, grid.n, case.h, case.k), (case.b, grid.m, case.v, case.u), (grid.rows, case.k, case.u))
         # The paper's tables start at 1, but sums over whole maps of such numbers are no longer anybody's input.
         q, values, table = (torch.randn(shape) / math.sqrt(shape[1]) for shape in shapes)
         leaves = [t.requires_grad_(trains) for t in (q, values, table)]
-        problem = Problem.of(q, values, table, grid, allowed)
+        inputs = Inputs(q, values, table, grid)
+        problem = Problem.of(inputs)
         chosen = choose(problem).name
         able = {name: plan for name, plan in PLANS.items() if plan.supports(problem) is None}
-        predicted = {name: plan.cost(problem).seconds for name, plan in able.items()}
+        predicted = {name: plan.seconds(problem) for name, plan in able.items()}
 
         def timed(name: str) -> Run:
             def once() -> object:
-                y = able[name].run(q, values, table, grid, allowed)
+                y = able[name].run(inputs)
                 return torch.autograd.grad(y, leaves, torch.ones_like(y)) if trains else y
 
             return once
 
         # Predictions only keep from what would take minutes; what was run once and is far behind needs no second look.
         tried = {name: timed(name) for name in able if name == chosen or predicted[name] <= settings.patience}
-        answers = {name: able[name].run(q, values, table, grid, allowed).detach() for name in tried}
+        answers = {name: able[name].run(inputs).detach() for name in tried}
         agree(answers, chosen)
         once = {name: one_time(run) for name, run in tried.items()}
         close = {name: run for name, run in tried.items() if once[name] <= FAR * min(once.values()) or name == chosen}

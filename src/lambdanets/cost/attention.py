@@ -20,7 +20,7 @@ from lambdanets.nn.attention.projected import ProjectedAttention
 from lambdanets.nn.attention.relation import Relation2d
 from lambdanets.nn.attention.vector import Vector2d
 from lambdanets.nn.context_layer import ContextLayer
-from lambdanets.nn.faces import OnTokens
+from lambdanets.nn.layout import OnTokens
 
 
 def grid_of(layer: ContextLayer, x: Size) -> Size:

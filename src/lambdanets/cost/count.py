@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from lambdanets.cost import attention  # noqa: F401  # registers its rules
 from lambdanets.cost.multiplies import multiply_adds
-from lambdanets.nn.lambda_layers import LambdaLayer
-from lambdanets.nn.listeners import first_of, for_a_while
+from lambdanets.nn import LambdaLayer
+from lambdanets.nn.hooks import first_argument, temporary_hooks
 
 
 class Count(NamedTuple):
@@ -68,7 +68,7 @@ def multiply_adds_in(model: nn.Module, inputs: Sequence[Tensor]) -> dict[nn.Modu
     for module in model.modules():
 
         def add(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-            given = first_of(args, kwargs)
+            given = first_argument(args, kwargs)
             if module in inside or not isinstance(given, Tensor):
                 return
             context = args[1] if len(args) > 1 else kwargs.get("context", kwargs.get("key"))
@@ -77,7 +77,7 @@ def multiply_adds_in(model: nn.Module, inputs: Sequence[Tensor]) -> dict[nn.Modu
             work[module] = work.get(module, 0) + multiply_adds(module, given.shape, seen.shape, shape)
 
         handles.append(module.register_forward_hook(add, with_kwargs=True))
-    with for_a_while(handles), torch.no_grad():
+    with temporary_hooks(handles), torch.no_grad():
         model(*inputs)
     return work
 

@@ -11,8 +11,8 @@ from functools import singledispatch
 from torch import Size, nn
 
 from lambdanets.models.middle import Strided
-from lambdanets.nn.faces import OnTokens
-from lambdanets.nn.lambda_layers import LambdaLayer
+from lambdanets.nn import LambdaLayer
+from lambdanets.nn.layout import OnTokens
 from lambdanets.nn.tables import RelativeTable
 
 

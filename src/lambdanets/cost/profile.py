@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from lambdanets.cost.count import count_on, parts_of_layers, totals
 from lambdanets.cost.stages import by_stage, stage_of
-from lambdanets.nn import LambdaMixer
-from lambdanets.nn.lambda_layers import LambdaLayer
-from lambdanets.nn.listeners import first_of, for_a_while
+from lambdanets.nn import LambdaLayer, LambdaMixer
+from lambdanets.nn.hooks import first_argument, temporary_hooks
 from lambdanets.nn.modes import evaluating
 from lambdanets.nn.norms import frozen_statistics
 from lambdanets.nn.tables import RelativeTable
@@ -104,7 +103,7 @@ def entry_modules(model: nn.Module, inputs: Sequence[Tensor]) -> dict[nn.Module,
         if name not in ("", "stages") and module not in without_hooks:
             handles.append(module.register_forward_pre_hook(lambda module, _, stage=stage: before(module, stage)))
             handles.append(module.register_forward_hook(lambda *_, stage=stage: inside.remove(stage)))
-    with for_a_while(handles), torch.no_grad():
+    with temporary_hooks(handles), torch.no_grad():
         model(*inputs)
     return found
 
@@ -118,7 +117,7 @@ def stage_callbacks(
     for module, stage in stages.items():
         handles.append(module.register_forward_pre_hook(lambda *_, stage=stage: void(enter(stage))))
         handles.append(module.register_forward_hook(lambda *_, stage=stage: void(leave(stage))))
-    with for_a_while(handles):
+    with temporary_hooks(handles):
         yield
 
 
@@ -194,13 +193,13 @@ def plans_of(model: nn.Module, inputs: Sequence[Tensor]) -> dict[str, Counter[st
             def look(
                 layer: LambdaLayer, args: tuple[Tensor, ...], kwargs: dict[str, Any], stage: str = stage_of(name)
             ) -> None:
-                given = first_of(args, kwargs)
+                given = first_argument(args, kwargs)
                 size = given.shape[1:2] if isinstance(layer, LambdaMixer) else given.shape[2:]
                 chosen = layer.explain(tuple(size), b=given.shape[0], patience=0.0).chosen
                 for where in (stage, TOTAL):
                     taken.setdefault(where, Counter())[chosen] += 1
 
             handles.append(module.register_forward_pre_hook(look, with_kwargs=True))
-    with for_a_while(handles), torch.no_grad():
+    with temporary_hooks(handles), torch.no_grad():
         model(*inputs)
     return taken

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Bool
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
 
+from lambdanets.compat import map_tensors
 from lambdanets.data.seeds import seeded
 from lambdanets.data.splits import BadItemError, Item
 
@@ -42,13 +42,11 @@ class Batch:
         def move(tensor: Tensor) -> Tensor:
             return tensor.to(device, non_blocking=device.type == "cuda")
 
-        return replace(self, inputs=tree_map_only(Tensor, move, self.inputs), valid=move(self.valid))
+        return replace(self, inputs=map_tensors(move, self.inputs), valid=move(self.valid))
 
     def pin_memory(self) -> "Batch":
         """Called by torch's DataLoader."""
-        return replace(
-            self, inputs=tree_map_only(Tensor, Tensor.pin_memory, self.inputs), valid=self.valid.pin_memory()
-        )
+        return replace(self, inputs=map_tensors(Tensor.pin_memory, self.inputs), valid=self.valid.pin_memory())
 
 
 ToExample = Callable[[Any], Any]  # from what an item reads to an example of the task

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lambdanets.interop.peers import READERS, CannotAdoptError, Reading
 from lambdanets.nn import LambdaLayer2d
-from lambdanets.nn.listeners import first_of, for_a_while, has_listeners
+from lambdanets.nn.hooks import first_argument, has_hooks, temporary_hooks
 from lambdanets.nn.modes import evaluating
 from lambdanets.nn.tables import RelativeTable
 from lambdanets.timing import best_times
@@ -78,7 +78,7 @@ def ours_for(name: str, theirs: nn.Module) -> nn.Module:
     """Our layer with the weights of theirs."""
     kind = (type(theirs).__module__, type(theirs).__name__)
     try:
-        if any(has_listeners(module) for module in theirs.modules()):
+        if any(has_hooks(module) for module in theirs.modules()):
             raise CannotAdoptError("it has hooks, which would be lost")
         with torch.enable_grad():  # so that tensors made from trained parameters require a gradient
             reading = READERS[kind](theirs)
@@ -140,11 +140,11 @@ def inputs_of(model: nn.Module, example: Tensor, layers: Sequence[nn.Module]) ->
     seen: dict[nn.Module, Tensor] = {}
 
     def look(layer: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
-        seen[layer] = first_of(inputs, named)
+        seen[layer] = first_argument(inputs, named)
 
     handles = [layer.register_forward_pre_hook(look, with_kwargs=True) for layer in layers]
     try:
-        with for_a_while(handles), evaluating(model), torch.no_grad():
+        with temporary_hooks(handles), evaluating(model), torch.no_grad():
             model(example)
     except RuntimeError as error:
         raise CannotAdoptError(f"the model cannot be run on an example {tuple(example.shape)}: {error}") from error

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
+from lambdanets.compat import OpOverload
 from lambdanets.files import atomic_path, can_be_written
 from lambdanets.models import ImageConfig, Network
 from lambdanets.nn.arguments import per_axis, positive
@@ -178,7 +179,7 @@ def calls(program: ExportedProgram) -> list[object]:
 
 def is_standard(target: object) -> bool:
     """An aten operator, or arithmetic with sizes."""
-    if isinstance(target, torch._ops.OpOverload):
+    if isinstance(target, OpOverload):
         return target.namespace == "aten"
     return getattr(target, "__module__", None) in ("_operator", "builtins", "math", "torch")
 

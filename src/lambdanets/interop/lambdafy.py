@@ -10,7 +10,7 @@ from lambdanets.cost import before_and_after, count, without_memory
 from lambdanets.models.middle import Lambda, Place
 from lambdanets.models.resnet_config import ResNetConfig
 from lambdanets.nn.arguments import positive
-from lambdanets.nn.listeners import has_listeners
+from lambdanets.nn.hooks import has_hooks
 
 STAGES = ("layer1", "layer2", "layer3", "layer4")  # as torchvision and timm call c2 to c5
 IMAGE_SIZE = 224
@@ -138,7 +138,7 @@ def refuse_unlike(name: str, convolution: nn.Conv2d) -> None:
     like = nn.Conv2d(convolution.in_channels, convolution.out_channels, 3, convolution.stride[0], 1, bias=False)
     if str(convolution) != str(like):
         raise ValueError(f"{name} is {convolution}; only plain 3x3 convolutions can become lambda layers")
-    if has_listeners(convolution):
+    if has_hooks(convolution):
         raise ValueError(f"{name} has hooks, which would be lost")
 
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+
+from lambdanets.compat import BatchNorm
 
 
 class CannotAdoptError(ValueError):
@@ -23,7 +24,7 @@ class Reading(NamedTuple):
 
     options: dict[str, Any]  # arguments of LambdaLayer2d
     state: dict[str, Tensor]  # its state_dict, with requires_grad
-    norms: dict[str, _BatchNorm]  # with the settings for our norms
+    norms: dict[str, BatchNorm]  # with the settings for our norms
     behind: nn.Module | None  # applied to the output
 
 

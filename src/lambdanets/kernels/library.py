@@ -24,7 +24,7 @@ INSTRUCTIONS = "LAMBDANETS_INSTRUCTION_SET"
 AUTO, DIRECT, FFT = 0, 1, 2
 
 
-class Problem(ctypes.Structure):
+class LambdaProblem(ctypes.Structure):
     """`lambda_problem` of lambda.h."""
 
     _fields_ = (
@@ -38,7 +38,7 @@ class Problem(ctypes.Structure):
     )
 
 
-PROBLEM = [ctypes.POINTER(Problem)]
+PROBLEM = [ctypes.POINTER(LambdaProblem)]
 # What every kernel takes before its tensors, and how many tensors. As in lambda.h, to which the number belongs.
 INTERFACE = 6
 KERNELS: dict[str, tuple[list[type], int]] = {
@@ -116,7 +116,7 @@ def use_instruction_set(name: str) -> bool:
     return bool(_library().lambda_use_instruction_set(name.encode()))
 
 
-def uses_fft(problem: Problem, dtype: torch.dtype, *, backward: bool) -> bool:
+def uses_fft(problem: LambdaProblem, dtype: torch.dtype, *, backward: bool) -> bool:
     """Whether ordinary examples of a problem are computed through Fourier transforms."""
     _library()
     return bool(FUNCTIONS["uses_fft", dtype](problem, backward))
@@ -134,7 +134,7 @@ def position_cost(
     _library()
     axes = ((ctypes.c_int64 * 2)(*axis) for axis in window[:5])
     cost = (ctypes.c_double * 2)()
-    FUNCTIONS["position_cost", dtype](Problem(b, h, k, v, u, *axes, window[5], threads()), backward, cost)
+    FUNCTIONS["position_cost", dtype](LambdaProblem(b, h, k, v, u, *axes, window[5], threads()), backward, cost)
     return cost[0], cost[1]
 
 
@@ -143,18 +143,22 @@ def threads() -> int:
     return torch.get_num_threads() if HAS_THREADS else 1
 
 
-def call(name: str, sizes: Sequence[object], first: Tensor, *others: Tensor | None) -> None:
-    """Run a kernel on sizes and tensors of one dtype; those that are None are NULL."""
-    dtype = first.dtype
+def call(name: str, dtype: torch.dtype, sizes: Sequence[object], *tensors: Tensor | int | None) -> None:
+    """Run a kernel on sizes and tensors of one dtype; those that are None are NULL.
+
+    An integer is the address of a part of a tensor, which the caller has checked.
+    """
     pointers: list[int | None] = []
-    for t in (first, *others):
-        if t is None:
-            pointers.append(None)
+    for t in tensors:
+        if t is None or isinstance(t, int):
+            pointers.append(t)
         elif t.is_cpu and t.dtype == dtype:
             pointers.append(t.data_ptr())
         else:
-            found = ", ".join(f"{t.dtype} on {t.device}" for t in (first, *others) if t is not None)
-            raise ValueError(f"lambdanets: lambda_{name} needs tensors of one dtype on the CPU, got {found}")
+            found = ", ".join(f"{t.dtype} on {t.device}" for t in tensors if isinstance(t, Tensor))
+            raise ValueError(
+                f"lambdanets: lambda_{name} needs tensors of one dtype on the CPU, {dtype} here, got {found}"
+            )
     if dtype not in SUFFIX:
         raise ValueError(f"lambdanets: lambda_{name} is for float32 and float64, got {dtype}")
     _library()

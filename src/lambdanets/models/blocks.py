@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from lambdanets.models.middle import Conv2d, Middle, Place
 from lambdanets.nn.gates.squeeze import SqueezeExcitation
-from lambdanets.nn.listeners import has_listeners
+from lambdanets.nn.hooks import has_hooks
 from lambdanets.nn.rectified import Rectified, norm_then_relu, norms_then_relu
 
 EXPANSION = 4
@@ -115,4 +115,4 @@ class Bottleneck(nn.Module):
             return False
         if type(self.shortcut) not in (nn.Identity, nn.Sequential) or (self.training and self.drop_path.rate > 0):
             return False
-        return not any(map(has_listeners, (self.expand, self.se, self.drop_path, self.shortcut)))
+        return not has_hooks(self.expand, self.se, self.drop_path, self.shortcut)

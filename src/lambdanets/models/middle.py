@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lambdanets.nn import LambdaLayer2d
 from lambdanets.nn.arguments import keywords, known_options
-from lambdanets.nn.lambda_layers import Terms
+from lambdanets.nn.lambda_options import Terms
 from lambdanets.nn.pointwise import product
 from lambdanets.nn.registry import create_layer, layer_class
 from lambdanets.nn.tables import RelationTable

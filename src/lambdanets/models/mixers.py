@@ -10,7 +10,7 @@ from typing import Any
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from lambdanets.nn.registry import Face, create_layer, layer_class
+from lambdanets.nn.registry import Layout, create_layer, layer_class
 
 # A name that `create_layer` knows, or a callable that makes a layer from d and options.
 Mixer = str | Callable[..., nn.Module]
@@ -46,7 +46,7 @@ def make_mixer(
     d: int,
     options: Mapping[str, Any] | None = None,
     *,
-    face: Face = "tokens",
+    layout: Layout = "tokens",
     defaults: Mapping[str, Any] | None = None,
 ) -> nn.Module:
     """A layer with d input and output channels.
@@ -54,13 +54,13 @@ def make_mixer(
     Args:
         mixer: a name, or a callable that takes d and the options.
         options: of the layer.
-        face: "maps" for a layer that sees the axes of a grid; the mixer then takes tokens (b, *grid, d).
+        layout: "maps" for a layer that sees the axes of a grid; the mixer then takes tokens (b, *grid, d).
         defaults: options that a named layer gets if it has them and `options` does not.
     """
     options = options or {}
     if not isinstance(mixer, str):
         return mixer(d, **options)
-    known = signature(layer_class(mixer, face)).parameters
+    known = signature(layer_class(mixer, layout)).parameters
     known_defaults = {name: value for name, value in {**IN_BLOCKS, **(defaults or {})}.items() if name in known}
-    layer = create_layer(mixer, d, face=face, **{**known_defaults, **options})
-    return layer if face == "tokens" else OnGrid(layer)
+    layer = create_layer(mixer, d, layout=layout, **{**known_defaults, **options})
+    return layer if layout == "tokens" else OnGrid(layer)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
-from lambdanets.models.again import run_again
+from lambdanets.models.checkpointing import checkpointed
 from lambdanets.models.pretrained import Pretrained
 from lambdanets.nn.arguments import keywords
 
@@ -96,4 +96,4 @@ def checkpoint_blocks(blocks: Sequence[nn.Module], enable: bool) -> None:
 def run_block(owner: nn.Module, block: nn.Module, *inputs: Tensor | None) -> Any:
     """`block(*inputs)`, checkpointed if that was enabled and `owner`, the module that runs its blocks, is training."""
     checkpointing = owner.training and getattr(block, "checkpointing", False)
-    return run_again(block, *inputs) if checkpointing else block(*inputs)
+    return checkpointed(block, *inputs) if checkpointing else block(*inputs)

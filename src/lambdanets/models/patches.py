@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from lambdanets.models.blocks import conv_norm_act
 from lambdanets.nn.attention.positions import PositionTable
-from lambdanets.nn.saved_geometry import Geometry, SavesGeometry
+from lambdanets.nn.saved_geometry import SavedGeometry, SavesGeometry
 from lambdanets.ops.attention import sinusoidal_codes
 
 PatchStem = Literal["linear", "conv"]
@@ -67,7 +67,7 @@ class LearnedPositions(SavesGeometry, PositionTable):
         super().__init__(ahead + size[0] * size[1], d)
         self.size, self.ahead = size, ahead
 
-    def saved_geometry(self) -> Geometry:
+    def saved_geometry(self) -> SavedGeometry:
         return {"size": self.size, "ahead": self.ahead}
 
     def forward(self, x: Float[Tensor, "b n d"], grid: tuple[int, int]) -> Float[Tensor, "b n d"]:

@@ -14,7 +14,7 @@ from lambdanets.models.blocks import EXPANSION, Setup
 from lambdanets.models.images import ImageConfig
 from lambdanets.models.network import DEEPEST
 from lambdanets.nn.arguments import at_most, positive, rate
-from lambdanets.nn.lambda_layers import Terms
+from lambdanets.nn.lambda_options import Terms
 
 # Fields that describe the lambda layers of a network; other layers have `layer_options`.
 LAMBDA_FIELDS = frozenset({"k", "h", "u", "scope", "terms", "share_tables"})

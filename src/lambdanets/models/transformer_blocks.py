@@ -22,7 +22,7 @@ from lambdanets.models.blocks import DropPath
 from lambdanets.models.mixers import Mixer, make_mixer
 from lambdanets.nn.arguments import keywords, known_options, one_of, positive, rate
 from lambdanets.nn.projections import Dense
-from lambdanets.nn.registry import Face, layer_class, list_layers
+from lambdanets.nn.registry import Layout, layer_class, list_layers
 
 Activation = Literal["gelu", "relu"]
 Mask = Bool[Tensor, "b _"] | Bool[Tensor, "#b _ _"]
@@ -132,7 +132,7 @@ class EncoderBlock(Block):
     """A mixer, then a per-token feed-forward network.
 
     Args:
-        mixer, mixer_options, face, defaults: see `lambdanets.models.mixers.make_mixer`.
+        mixer, mixer_options, layout, defaults: see `lambdanets.models.mixers.make_mixer`.
         style: see `Block`.
 
     >>> EncoderBlock(32, mixer="lambda", mixer_options={"scope": 7})(torch.randn(2, 50, 32)).shape
@@ -145,12 +145,12 @@ class EncoderBlock(Block):
         *,
         mixer: Mixer = "attention",
         mixer_options: Options | None = None,
-        face: Face = "tokens",
+        layout: Layout = "tokens",
         defaults: Options | None = None,
         **style: Any,
     ) -> None:
         known_options(type(self).__name__, style, keywords(Block))
-        super().__init__(d, {"mix": make_mixer(mixer, d, mixer_options, face=face, defaults=defaults)}, **style)
+        super().__init__(d, {"mix": make_mixer(mixer, d, mixer_options, layout=layout, defaults=defaults)}, **style)
 
     def forward(self, x: Float[Tensor, "b *n d"], mask: Mask | None = None) -> Float[Tensor, "b *n d"]:
         y: Tensor = self.feed(self.mix(x, mask=pair_mask(type(self).__name__, mask, x)))

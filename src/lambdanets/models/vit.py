@@ -20,7 +20,7 @@ from lambdanets.models.mixers import Mixer
 from lambdanets.models.patches import ClassToken, make_patches, make_positions
 from lambdanets.models.transformer import Transformer
 from lambdanets.models.vit_config import ViTConfig
-from lambdanets.nn.registry import Face
+from lambdanets.nn.registry import Layout
 
 
 class ViT(ImageClassifier):
@@ -39,7 +39,7 @@ class ViT(ImageClassifier):
         super().__init__()
         self.config = config
         self.custom_part = None if mixer is None else "mixer"
-        self.face: Face = "tokens" if mixer is not None else config.face
+        self.layout: Layout = "tokens" if mixer is not None else config.layout
         self.patches = make_patches(config.stem, config.in_chans, config.d, config.patch)
         ahead = int(config.pool == "class")
         self.class_token = ClassToken(config.d) if ahead else None
@@ -54,7 +54,7 @@ class ViT(ImageClassifier):
             hidden=config.ratio * config.d,
             mixer=chosen,
             mixer_options=config.mixer_options,
-            face=self.face,
+            layout=self.layout,
             defaults={"h": config.h, "size": config.size},
             drop_path=config.drop_path,
             dropout=config.dropout,
@@ -89,7 +89,7 @@ class ViT(ImageClassifier):
         if self.positions is not None:
             tokens = self.positions(tokens, grid)
         tokens = self.dropout(tokens)
-        y: Tensor = self.encoder(tokens.unflatten(1, grid) if self.face == "maps" else tokens)
+        y: Tensor = self.encoder(tokens.unflatten(1, grid) if self.layout == "maps" else tokens)
         return y
 
     def forward_head(self, x: Float[Tensor, "b *n d"], pre_logits: bool = False) -> Float[Tensor, "b _"]:

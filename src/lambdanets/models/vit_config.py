@@ -9,7 +9,7 @@ from lambdanets.models.images import ImageConfig
 from lambdanets.models.network import DEEPEST
 from lambdanets.models.patches import GridPositions, PatchStem
 from lambdanets.nn.arguments import at_most, positive, rate
-from lambdanets.nn.registry import Face, knows_places, list_layers
+from lambdanets.nn.registry import Layout, knows_places, list_layers
 
 Pool = Literal["class", "mean"]
 
@@ -63,7 +63,7 @@ class ViTConfig(ImageConfig):
         return side, side
 
     @property
-    def face(self) -> Face:
+    def layout(self) -> Layout:
         """Whether mixers see tokens in a row, or maps with both axes."""
         return "maps" if self.pool == "mean" and self.mixer in list_layers("maps") else "tokens"
 
@@ -72,13 +72,13 @@ class ViTConfig(ImageConfig):
         """The requested positions, or those that the mixer needs."""
         if self.positions is not None:
             return self.positions
-        return "none" if self.face == "maps" and knows_places(self.mixer, self.mixer_options) else "learned"
+        return "none" if self.layout == "maps" and knows_places(self.mixer, self.mixer_options) else "learned"
 
     @property
     def size(self) -> int | tuple[int, int]:
         """The number of tokens, or the grid that they are on."""
         i, j = self.grid
-        return (i, j) if self.face == "maps" else i * j + (self.pool == "class")
+        return (i, j) if self.layout == "maps" else i * j + (self.pool == "class")
 
     @property
     def first_conv(self) -> str:

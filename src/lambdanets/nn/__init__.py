@@ -28,8 +28,8 @@ from lambdanets.nn.gates import (
     SqueezeExcitationMixer,
 )
 from lambdanets.nn.intermediates import LambdaIntermediates
+from lambdanets.nn.lambda_layer import LambdaLayer
 from lambdanets.nn.lambda_layers import (
-    LambdaLayer,
     LambdaLayer1d,
     LambdaLayer2d,
     LambdaLayer3d,

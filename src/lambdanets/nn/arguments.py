@@ -41,7 +41,7 @@ def keywords(made: Callable[..., Any]) -> dict[str, Parameter]:
 
 
 def known_options(owner: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Every option is one that somebody takes."""
+    """Every option is known."""
     known = list(known)
     if unknown := {name: value for name, value in given.items() if name not in known}:
         got = ", ".join(f"{name}={value!r}" for name, value in unknown.items())

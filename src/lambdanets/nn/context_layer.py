@@ -1,4 +1,4 @@
-"""What every layer of the family does around its own idea: faces, context, masks."""
+"""What every layer of the family does around its own idea: layouts, context, masks."""
 
 import math
 from typing import ClassVar
@@ -7,15 +7,15 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from lambdanets.nn.arguments import positive
-from lambdanets.nn.faces import OnMaps
-from lambdanets.ops.masks import Allowed, drop_unusable, read_mask
+from lambdanets.nn.layout import OnMaps
+from lambdanets.ops.masks import Allowed, drop_nonfinite, drop_unusable, read_mask
 
 
 class ContextLayer(nn.Module, OnMaps):
     """A layer that lets every position of `x` read a context; a subclass says how in `mix`.
 
-    It stands on maps of `dims` axes; with `OnTokens` before it among the bases of a class, on tokens. What a layer
-    cannot do it declares, and `forward` refuses.
+    It takes maps of `dims` axes; with `OnTokens` before it among the bases of a class, tokens. What a layer cannot do
+    it declares, and `forward` refuses.
     """
 
     reads_context: ClassVar[bool] = True  # another than its own input
@@ -53,20 +53,30 @@ class ContextLayer(nn.Module, OnMaps):
             raise ValueError(f"{owner}: reads its own input only, got a context of shape {tuple(context.shape)}")
         if mask is not None and not self.reads_mask:
             raise ValueError(f"{owner}: cannot leave positions out, got a mask of shape {tuple(mask.shape)}")
-        queries = self._channels_last("x", x, self.d_in)
-        source = queries if context is None else self._channels_last("context", context, self.d_context)
-        if source.shape[0] != queries.shape[0]:
-            raise ValueError(
-                f"{owner}: x and context must have the same batch, got b={queries.shape[0]} and {source.shape[0]}"
-            )
-        grid = source.shape[1:-1]
-        allowed = read_mask(mask, queries.shape[0], math.prod(queries.shape[1:-1]), math.prod(grid))
-        if 0 in queries.shape[1:-1]:  # no position has anything to say; in the graph, so that backward runs
+        queries, source = self._queries_and_source(x, context)
+        grid, other = queries.shape[1:-1], source.shape[1:-1]
+        allowed = read_mask(mask, queries.shape[0], math.prod(grid), math.prod(other))
+        if 0 in grid:  # no position has anything to say; in the graph, so that backward runs
             nothing = queries.sum(-1, keepdim=True).expand(*queries.shape[:-1], self.d_out)
             return self._layout(nothing, like=x)
         usable = allowed.usable()
         if usable is not None:
-            if context is None:  # its own query is still answered, but what is not finite must not reach the weights
-                queries = queries.masked_fill(~usable.unflatten(1, grid)[..., None] & ~queries.isfinite(), 0.0)
-            source = drop_unusable(source.flatten(1, -2), usable).unflatten(1, grid)
+            if context is None:
+                queries = drop_nonfinite(queries.flatten(1, -2), usable).unflatten(1, grid)
+            source = drop_unusable(source.flatten(1, -2), usable).unflatten(1, other)
         return self._layout(self.mix(queries, source, allowed), like=x)
+
+    def _queries_and_source(
+        self, x: Float[Tensor, "b ..."], context: Float[Tensor, "b ..."] | None
+    ) -> tuple[Float[Tensor, "b *grid d"], Float[Tensor, "b *other e"]]:
+        """The input and its context with their channels behind, checked: one tensor if there is no other context."""
+        queries = self._channels_last("x", x, self.d_in)
+        if context is None and self.d_context == self.d_in:
+            return queries, queries
+        source = self._channels_last("context", x if context is None else context, self.d_context)
+        if source.shape[0] != queries.shape[0]:
+            raise ValueError(
+                f"{type(self).__name__}: x and context must have the same batch, "
+                f"got b={queries.shape[0]} and {source.shape[0]}"
+            )
+        return queries, source

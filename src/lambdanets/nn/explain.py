@@ -4,12 +4,9 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from lambdanets.ops.geometry import Geometry
-from lambdanets.ops.masks import Allowed
-from lambdanets.ops.plans import PLANS, Problem, choose
+from lambdanets.ops.geometry import Grid
+from lambdanets.ops.plans import PLANS, Inputs, Problem, choose
 from lambdanets.timing import best_time
 
 
@@ -47,29 +44,34 @@ class Explanation:
 
 
 def explain_position_term(
-    q: Float[Tensor, "b n h k"],
-    values: Float[Tensor, "b m v u"],
-    table: Float[Tensor, "p k u"],
-    geometry: Geometry,
+    grid: Grid,
+    b: int,
+    h: int,
+    k: int,
+    v: int,
+    u: int,
     *,
     plan: str | None,
     training: bool,
     patience: float,
 ) -> Explanation:
     """Predict every plan's cost, and measure those that are predicted to take less than `patience` seconds."""
+    shapes = ((b, grid.n, h, k), (b, grid.m, v, u), (grid.rows, k, u))
+    q, values, table = (torch.randn(shape, requires_grad=training) for shape in shapes)
     with torch.set_grad_enabled(training):
-        problem = Problem.of(q, values, table, geometry, Allowed())
+        inputs = Inputs(q, values, table, grid)
+        problem = Problem.of(inputs)
         chosen = choose(problem, plan)
 
         def run(name: str) -> None:
-            y = PLANS[name].run(q, values, table, geometry, Allowed())
+            y = PLANS[name].run(inputs)
             if training:
                 torch.autograd.grad(y, [q, values, table], torch.ones_like(y))
 
         costs = []
         for name, each in PLANS.items():
             reason = each.supports(problem)
-            predicted = None if reason is not None else each.cost(problem).seconds
+            predicted = None if reason is not None else each.seconds(problem)
             measured = None if predicted is None or predicted > patience else best_time(partial(run, name))
             costs.append(PlanCost(name, each is chosen, reason, predicted, measured))
     return Explanation(tuple(costs))

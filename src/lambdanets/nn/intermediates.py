@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lambdanets.nn.scene import Scene
+from lambdanets.nn.lambda_inputs import TermInputs
 from lambdanets.ops.content import content_lambda
 from lambdanets.ops.keys import KeyNorm, normalise_keys
 from lambdanets.ops.masks import drop_unusable
@@ -36,10 +36,7 @@ class LambdaIntermediates:
 
 
 def gather_intermediates(
-    q: Float[Tensor, "b n h k"],
-    keys: Float[Tensor, "b m k u"] | None,
-    values: Float[Tensor, "b m v u"],
-    scene: Scene,
+    inputs: TermInputs,
     at: Sequence[int] | Int[Tensor, "a"] | None,
     *,
     key_norm: KeyNorm,
@@ -50,19 +47,20 @@ def gather_intermediates(
     output: Float[Tensor, "b ..."],
 ) -> LambdaIntermediates:
     """The lambdas at the chosen positions, beside what forward has computed."""
+    q, keys, values, field, _ = inputs
     positions = chosen(at, q.shape[1], q.device)
-    pairs = scene.pairs(positions)
-    values = drop_unusable(values, scene.usable)
+    pairs = field.pairs(positions)
+    values = drop_unusable(values, field.usable)
     content = position = None
     with without_autocast(q.device):
         if keys is not None and pairs is None:
-            keys = normalise_keys(drop_unusable(keys, scene.usable), key_norm, scene.allowed.rows)
+            keys = normalise_keys(drop_unusable(keys, field.usable), key_norm, field.allowed.rows)
             content = content_lambda(keys, values)
         elif keys is not None:
             keys = normalise_keys(keys[:, None], key_norm, pairs)
             content = torch.einsum("bamku,bmvu->bakv", keys, values)
         if table is not None:
-            position = position_lambda(values, widen(table), scene.geometry, positions, pairs)
+            position = position_lambda(values, widen(table), field.geometry, positions, pairs)
         if position is not None and position_bias is not None:
             position = position + widen(position_bias)[:, None]
     return LambdaIntermediates(positions, q, keys, values, content, position, content_output, position_output, output)

@@ -5,17 +5,15 @@ They run on tokens `(b, n, c)`. Rows that no query may use stay out of the batch
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
-from lambdanets.compat import is_transformed
-from lambdanets.kernels import unavailable
+from lambdanets.compat import BatchNorm, is_transformed
 from lambdanets.kernels.operators import batch_norm
-from lambdanets.nn.listeners import has_listeners
+from lambdanets.nn.hooks import has_hooks
 from lambdanets.ops.precision import is_autocast, widen
 
 Norm = Literal["batch", "rms", "none"]
@@ -39,7 +37,7 @@ def normalise(
     y: Tensor
     for parameter in norm.parameters():
         x = x.to(parameter.dtype)  # autocast hands over half precision, the norm has its own
-    if not isinstance(norm, _BatchNorm):
+    if not isinstance(norm, BatchNorm):
         y = norm(x)
         return y
     if x.shape[0] * x.shape[1] == 0:  # no rows, no statistics; the parameters stay in the graph
@@ -61,10 +59,10 @@ def as_scale_and_shift(
 ) -> tuple[Float[Tensor, "c"], Float[Tensor, "c"]] | None:
     """What a norm does to each channel if that does not depend on the batch: times a scale, plus a shift.
 
-    None for a norm that looks at its input, that somebody listens to, or in half precision, where the detour through
+    None for a norm that looks at its input, has hooks, or is in half precision, where the detour through
     the weights would round differently.
     """
-    if not isinstance(norm, _BatchNorm) or not is_plain(norm):
+    if not isinstance(norm, BatchNorm) or not is_plain(norm):
         return None
     if norm.training or norm.running_mean is None or norm.running_var is None:
         return None
@@ -76,39 +74,59 @@ def as_scale_and_shift(
     return scale, shift if norm.bias is None else shift + norm.bias
 
 
-def batch_norms_in_training(norms: Sequence[nn.Module | None], x: Float[Tensor, "b n c"]) -> list[_BatchNorm] | None:
-    """All of `norms`, if the kernels can apply them to neighbouring columns of `x` in one pass."""
-    plain = [
-        norm
-        for norm in norms
-        if isinstance(norm, _BatchNorm) and is_plain(norm) and norm.training and norm.affine and norm.bias is not None
-    ]
-    if len(plain) < len(norms) or len({norm.eps for norm in plain}) > 1 or x.shape[0] * x.shape[1] == 0:
-        return None
-    if unavailable() is not None or x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
-        return None
-    if is_transformed():
-        return None
-    if torch.compiler.is_exporting() or any(norm.weight.dtype != x.dtype for norm in plain):
-        return None
-    return plain
+class FusedNorms(NamedTuple):
+    """Norms of neighbouring columns that the kernels can apply: none, or batch norm with either kind of statistics."""
+
+    kind: Literal["none", "running", "batch"]
+    eps: float = 0.0
+    weights: tuple[Tensor, ...] = ()
+    biases: tuple[Tensor, ...] = ()
+    means: tuple[Tensor, ...] = ()  # running statistics
+    variances: tuple[Tensor, ...] = ()
+
+    def running(self) -> Float[Tensor, "3 c"]:
+        """Mean, scale and shift of every column, from running statistics.
+
+        In few operations: in small layers these take as long as the arithmetic. Nothing of it can be kept for the next
+        call, as statistics may have been changed in between, unseen by version counters.
+        """
+        rows = torch.cat(self.weights + self.means + self.variances + self.biases).view(4, -1)
+        weight, _, scale, _ = rows.unbind()
+        scale.add_(self.eps).rsqrt_().mul_(weight)
+        return rows[1:]
 
 
-def batch_norm_together(norms: Sequence[_BatchNorm], x: Float[Tensor, "b n c"], owner: str) -> Float[Tensor, "b n c"]:
+def fused_norms(norms: Sequence[nn.Module], dtype: torch.dtype) -> FusedNorms | None:
+    """These norms as the kernels take them; None if they differ, were replaced or have hooks."""
+    first = norms[0]
+    kind, training = type(first), first.training
+    if has_hooks(*norms) or any(type(norm) is not kind or norm.training is not training for norm in norms):
+        return None
+    if kind is nn.Identity:
+        return FusedNorms("none")
+    if kind is not nn.BatchNorm1d:
+        return None
+    eps: Any = first.eps
+    found = []
+    for norm in norms:
+        found.append((norm.weight, norm.bias, norm.running_mean, norm.running_var))
+        needed: Any = found[-1][:2] if training else found[-1]  # without running statistics, the batch's in eval mode
+        if norm.eps != eps or any(t is None or t.dtype != dtype for t in needed):
+            return None
+    return FusedNorms("batch" if training else "running", eps, *zip(*found, strict=True))
+
+
+def batch_norm_together(
+    fused: FusedNorms, norms: Sequence[Any], x: Float[Tensor, "b n c"], owner: str
+) -> Float[Tensor, "b n c"]:
     """Batch norms in training of neighbouring columns; torch's own would copy these out of a larger tensor."""
     check_batch(x, None, owner)
-    weight, bias = weight_and_bias(norms)
-    y, mean, var = batch_norm(x.flatten(0, 1), weight, bias, norms[0].eps)
+    y, mean, var = batch_norm(x.flatten(0, 1), torch.cat(fused.weights), torch.cat(fused.biases), fused.eps)
     keep_statistics(norms, mean, var, x.shape[0] * x.shape[1])
     return y.unflatten(0, x.shape[:2])  # type: ignore[no-any-return]
 
 
-def weight_and_bias(norms: Sequence[_BatchNorm]) -> tuple[Float[Tensor, "c"], Float[Tensor, "c"]]:
-    """Of neighbouring columns with a norm each."""
-    return torch.cat([norm.weight for norm in norms]), torch.cat([norm.bias for norm in norms])
-
-
-def keep_statistics(norms: Sequence[_BatchNorm], mean: Float[Tensor, "c"], var: Float[Tensor, "c"], rows: int) -> None:
+def keep_statistics(norms: Sequence[BatchNorm], mean: Float[Tensor, "c"], var: Float[Tensor, "c"], rows: int) -> None:
     """Move the running statistics of norms of neighbouring columns towards those of a batch of so many rows."""
     var = var * (rows / (rows - 1))
     first = 0
@@ -120,8 +138,8 @@ def keep_statistics(norms: Sequence[_BatchNorm], mean: Float[Tensor, "c"], var: 
 
 
 def is_plain(norm: nn.Module) -> bool:
-    """A batch norm as `make_norm` makes it, that nobody listens to."""
-    return type(norm) is nn.BatchNorm1d and not has_listeners(norm)
+    """A batch norm as `make_norm` makes it, without hooks."""
+    return type(norm) is nn.BatchNorm1d and not has_hooks(norm)
 
 
 def check_batch(x: Float[Tensor, "b n c"], counted: Bool[Tensor, "#b n"] | None, owner: str) -> None:
@@ -139,7 +157,7 @@ def check_batch(x: Float[Tensor, "b n c"], counted: Bool[Tensor, "#b n"] | None,
 
 
 def masked_batch_norm(
-    norm: _BatchNorm, x: Float[Tensor, "b n c"], counted: Bool[Tensor, "b n 1"]
+    norm: BatchNorm, x: Float[Tensor, "b n c"], counted: Bool[Tensor, "b n 1"]
 ) -> Float[Tensor, "b n c"]:
     """Batch norm in training whose statistics see only the counted rows; with none of them it changes no statistics."""
     x = widen(x)
@@ -153,14 +171,14 @@ def masked_batch_norm(
     return scaled(norm, (x - mean) * torch.rsqrt(var + norm.eps))
 
 
-def scaled(norm: _BatchNorm, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
+def scaled(norm: BatchNorm, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
     """The learned scale and shift of a batch norm, if it has them."""
     x = x if norm.weight is None else x * norm.weight
     return x if norm.bias is None else x + norm.bias
 
 
 def update_statistics(
-    norm: _BatchNorm, mean: Float[Tensor, "c"], var: Float[Tensor, "c"], counted: bool | Bool[Tensor, ""] = True
+    norm: BatchNorm, mean: Float[Tensor, "c"], var: Float[Tensor, "c"], counted: bool | Bool[Tensor, ""] = True
 ) -> None:
     """Move the running statistics towards those of a batch, unless that has `counted` nothing."""
     running_mean, running_var, batches = norm.running_mean, norm.running_var, norm.num_batches_tracked
@@ -178,7 +196,7 @@ def update_statistics(
 @contextmanager
 def frozen_statistics(module: nn.Module) -> Iterator[None]:
     """What batch norms keep of their batches is afterwards what it was before."""
-    norms = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    norms = [m for m in module.modules() if isinstance(m, BatchNorm) and m.track_running_stats]
     kept = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers(recurse=False)]
     try:
         yield

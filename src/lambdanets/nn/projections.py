@@ -9,8 +9,9 @@ import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lambdanets.nn.listeners import has_listeners
-from lambdanets.nn.norms import as_scale_and_shift, batch_norm_together, batch_norms_in_training
+from lambdanets.kernels import unsupported
+from lambdanets.nn.hooks import has_hooks
+from lambdanets.nn.norms import as_scale_and_shift, batch_norm_together, fused_norms
 
 
 class Dense(nn.Linear):
@@ -33,8 +34,9 @@ Part = tuple[nn.Module, nn.Module | None]
 
 
 def can_be_joined(parts: Sequence[Part]) -> bool:
-    """Nobody replaced a projection or listens to one: then their product can be taken together."""
-    return all(type(projection) is Projection and not has_listeners(projection) for projection, _ in parts)
+    """Whether no projection was replaced or has hooks: then they can be taken as one product."""
+    projections = [projection for projection, _ in parts]
+    return {*map(type, projections)} == {Projection} and not has_hooks(*projections)
 
 
 class Joint(NamedTuple):
@@ -49,20 +51,18 @@ def project_jointly(x: Float[Tensor, "b n d"], parts: Sequence[Part], *, fold: b
     """x W of every projection, taken as one product. Parts with a norm come before those without.
 
     A batch norm that uses its running statistics is a scale and a shift of each channel, and goes into the weights,
-    unless whoever reads the product can do it on the way.
+    unless the operator that reads the product applies it.
     """
-    weights: list[Tensor] = []
-    shifts: list[Tensor] = []
-    left: list[nn.Module | None] = []
-    for projection, norm in parts:
-        weight = projection.weight
-        assert isinstance(weight, Tensor)
-        folded = as_scale_and_shift(norm, x) if fold and norm is not None else None
-        weights.append(weight if folded is None else weight * folded[0][:, None])
-        shifts.append(weight.new_zeros(weight.shape[0]) if folded is None else folded[1])
-        left.append(norm if folded is None else None)
-    shift = None if left == [norm for _, norm in parts] else torch.cat(shifts)
-    return Joint(F.linear(x, torch.cat(weights), shift), [weight.shape[0] for weight in weights], left)
+    weights: list[Tensor] = [projection.weight for projection, _ in parts]  # type: ignore[misc]
+    norms, widths, shift = [norm for _, norm in parts], [weight.shape[0] for weight in weights], None
+    folded = [as_scale_and_shift(norm, x) if fold and norm is not None else None for norm in norms]
+    if any(known is not None for known in folded):
+        shifts = [weight.new_zeros(weight.shape[0]) for weight in weights]
+        for i, known in enumerate(folded):
+            if known is not None:
+                weights[i], shifts[i], norms[i] = weights[i] * known[0][:, None], known[1], None
+        shift = torch.cat(shifts)
+    return Joint(F.linear(x, torch.cat(weights), shift), widths, norms)
 
 
 def part(joint: Joint, owner: str, *, kernels: bool) -> tuple[list[Float[Tensor, "b n _"]], list[nn.Module | None]]:
@@ -70,11 +70,11 @@ def part(joint: Joint, owner: str, *, kernels: bool) -> tuple[list[Float[Tensor,
 
     Where they can, and `kernels` is set, the kernels apply batch norms to the first columns before these part.
     """
-    columns = list(joint.projected.split(joint.widths, -1))
-    normed = list(takewhile(lambda norm: norm is not None, joint.norms))
-    widths = joint.widths[: len(normed)]
-    together = batch_norms_in_training(normed, joint.projected) if normed and kernels else None
-    if together is None:
+    x, columns = joint.projected, list(joint.projected.split(joint.widths, -1))
+    normed = [norm for norm in takewhile(lambda norm: norm is not None, joint.norms) if norm is not None]
+    norms = fused_norms(normed, x.dtype) if normed and kernels else None
+    if norms is None or norms.kind != "batch" or x.numel() == 0 or unsupported(x.device, x.dtype) is not None:
         return columns, joint.norms
-    columns[: len(normed)] = batch_norm_together(together, joint.projected[..., : sum(widths)], owner).split(widths, -1)
+    widths = joint.widths[: len(normed)]
+    columns[: len(normed)] = batch_norm_together(norms, normed, x[..., : sum(widths)], owner).split(widths, -1)
     return columns, [None] * len(normed) + joint.norms[len(normed) :]

@@ -7,10 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lambdanets.compat import is_transformed
-from lambdanets.kernels import unavailable
+from lambdanets.kernels import unsupported
 from lambdanets.kernels.operators import rectified_norm, rectified_norms, rectify
-from lambdanets.nn.listeners import has_listeners
+from lambdanets.nn.hooks import has_hooks
 from lambdanets.nn.norms import keep_statistics
 
 
@@ -21,7 +20,7 @@ class Rectified(nn.Sequential):
         *before, norm, relu = self
         for layer in before:
             x = layer(x)
-        y = norm_then_relu(norm, x) if type(relu) is nn.ReLU and not has_listeners(relu) else None
+        y = norm_then_relu(norm, x) if type(relu) is nn.ReLU and not has_hooks(relu) else None
         return relu(norm(x)) if y is None else y
 
 
@@ -80,15 +79,15 @@ def can_serve(norm: nn.Module, x: Float[Tensor, "b c i j"]) -> bool:
     """A plain batch norm, and a map that lies in memory as rows of channels, both in a precision of the kernels."""
     if not isinstance(x, Tensor) or x.ndim != 4:  # a tracer hands over something else
         return False
-    if type(norm) is not nn.BatchNorm2d or has_listeners(norm) or not norm.track_running_stats:
+    if type(norm) is not nn.BatchNorm2d or has_hooks(norm) or not norm.track_running_stats:
         return False
     if not norm.affine or norm.bias is None or norm.num_features != x.shape[1]:
         return False
-    if unavailable() is not None or torch.compiler.is_compiling() or is_transformed():
+    if torch.compiler.is_compiling():  # compilers fuse these themselves
         return False
-    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64) or x.dtype != norm.weight.dtype:
+    if x.dtype != norm.weight.dtype or unsupported(x.device, x.dtype) is not None:
         return False
-    return x.numel() > 0 and x.is_contiguous(memory_format=torch.channels_last)
+    return x.numel() > 0 and x.is_contiguous(memory_format=torch.channels_last)  # vmap could not be asked
 
 
 def needs_gradient(norm: nn.Module, *tensors: Tensor | None) -> bool:

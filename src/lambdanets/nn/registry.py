@@ -35,11 +35,11 @@ from lambdanets.nn.gates import (
 )
 from lambdanets.nn.lambda_layers import LambdaLayer2d, LambdaMixer
 
-Face = Literal["maps", "tokens"]
+Layout = Literal["maps", "tokens"]
 
 
-class Row(NamedTuple):
-    """A layer's classes by face, what `create_layer` changes in their defaults, and whether it knows places."""
+class LayerRow(NamedTuple):
+    """A layer's classes by layout, what `create_layer` changes in their defaults, and whether it knows places."""
 
     maps: type[nn.Module] | None
     tokens: type[nn.Module] | None = None
@@ -48,43 +48,43 @@ class Row(NamedTuple):
 
 
 RELATIVE = {"positions": "relative"}
-LAYERS: dict[str, Row] = {
-    "lambda": Row(LambdaLayer2d, LambdaMixer),
-    "attention": Row(Attention2d, AttentionMixer, RELATIVE),
-    "multiquery": Row(Attention2d, AttentionMixer, {**RELATIVE, "g": 1}),
-    "axial": Row(Axial2d, None, RELATIVE),
-    "local": Row(Local2d, LocalMixer),
-    "augmented": Row(Augmented2d),
-    "relation": Row(Relation2d),
-    "vector": Row(Vector2d),
-    "linear": Row(Linear2d, LinearMixer, is_blind=True),
-    "efficient": Row(Efficient2d, EfficientMixer, is_blind=True),
-    "projected": Row(Projected2d, ProjectedMixer),
-    "double": Row(Double2d, DoubleMixer, is_blind=True),
-    "squeeze": Row(SqueezeExcitation2d, SqueezeExcitationMixer, is_blind=True),
-    "film": Row(FiLM2d, FiLMMixer, is_blind=True),
-    "bam": Row(BAM2d),
-    "cbam": Row(CBAM2d),
+LAYERS: dict[str, LayerRow] = {
+    "lambda": LayerRow(LambdaLayer2d, LambdaMixer),
+    "attention": LayerRow(Attention2d, AttentionMixer, RELATIVE),
+    "multiquery": LayerRow(Attention2d, AttentionMixer, {**RELATIVE, "g": 1}),
+    "axial": LayerRow(Axial2d, None, RELATIVE),
+    "local": LayerRow(Local2d, LocalMixer),
+    "augmented": LayerRow(Augmented2d),
+    "relation": LayerRow(Relation2d),
+    "vector": LayerRow(Vector2d),
+    "linear": LayerRow(Linear2d, LinearMixer, is_blind=True),
+    "efficient": LayerRow(Efficient2d, EfficientMixer, is_blind=True),
+    "projected": LayerRow(Projected2d, ProjectedMixer),
+    "double": LayerRow(Double2d, DoubleMixer, is_blind=True),
+    "squeeze": LayerRow(SqueezeExcitation2d, SqueezeExcitationMixer, is_blind=True),
+    "film": LayerRow(FiLM2d, FiLMMixer, is_blind=True),
+    "bam": LayerRow(BAM2d),
+    "cbam": LayerRow(CBAM2d),
 }
 
 
-def list_layers(face: Face | None = None) -> list[str]:
-    """The names that `create_layer` knows, all of them or those of a face.
+def list_layers(layout: Layout | None = None) -> list[str]:
+    """The names that `create_layer` knows, all of them or those of a layout.
 
     >>> "lambda" in list_layers("tokens")
     True
     """
-    one_of("list_layers", face=(face, (None, *get_args(Face))))
-    return [name for name, row in LAYERS.items() if face is None or getattr(row, face) is not None]
+    one_of("list_layers", layout=(layout, (None, *get_args(Layout))))
+    return [name for name, row in LAYERS.items() if layout is None or getattr(row, layout) is not None]
 
 
-def layer_class(name: str, face: Face) -> type[nn.Module]:
+def layer_class(name: str, layout: Layout) -> type[nn.Module]:
     if name not in LAYERS:
         raise ValueError(f"there is no layer {name!r}; there are {', '.join(LAYERS)}")
-    one_of(name, face=(face, get_args(Face)))
-    found: type[nn.Module] | None = getattr(LAYERS[name], face)
+    one_of(name, layout=(layout, get_args(Layout)))
+    found: type[nn.Module] | None = getattr(LAYERS[name], layout)
     if found is None:
-        raise ValueError(f"{name} is no layer on {face}; those are {', '.join(list_layers(face))}")
+        raise ValueError(f"{name} is no layer on {layout}; those are {', '.join(list_layers(layout))}")
     return found
 
 
@@ -103,13 +103,14 @@ def create_layer(
     d_in: int,
     d_out: int | None = None,
     *,
-    face: Face = "maps",
+    layout: Layout = "maps",
     size: int | tuple[int, ...] | None = None,
     **options: Any,
 ) -> nn.Module:
     """A layer by name, on maps (b, d, height, width) or on tokens (b, n, d).
 
     Args:
+        layout: of the input, "maps" or "tokens".
         size: the largest map, or the most tokens, for the layers that must know; without it, positions that need it
             are left out.
         options: of the layer's class.
@@ -117,7 +118,8 @@ def create_layer(
     >>> create_layer("attention", 32, h=2, size=14)(torch.randn(2, 32, 14, 14)).shape
     torch.Size([2, 32, 14, 14])
     """
-    made = layer_class(name, face)
+    layout = options.pop("face", layout)  # its name in earlier versions
+    made = layer_class(name, layout)
     owner, known = f"{name}: {made.__name__}", keywords(made)
     known_options(owner, options, known)
     if "size" in known and size is not None:

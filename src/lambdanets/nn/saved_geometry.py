@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-Geometry = Mapping[str, int | tuple[int, ...]]
+SavedGeometry = Mapping[str, int | tuple[int, ...]]
 KEY = "geometry"
 
 
@@ -26,11 +26,11 @@ class SavesGeometry(nn.Module):
     laid_out: ClassVar[tuple[str, ...]]  # names of the tensors whose meaning depends on the geometry
     remedy: ClassVar[str] = "build the layer with the saved values before loading"
 
-    def saved_geometry(self) -> Geometry:
+    def saved_geometry(self) -> SavedGeometry:
         """What decides the meaning of these tensors, under the names of the arguments that decide it."""
         raise NotImplementedError
 
-    def geometry_text(self, geometry: Geometry) -> str:
+    def geometry_text(self, geometry: SavedGeometry) -> str:
         """A geometry as the arguments of a layer that has it."""
         return ", ".join(f"{name}={value}" for name, value in geometry.items())
 
@@ -54,7 +54,7 @@ class SavesGeometry(nn.Module):
         saved = dict(local_metadata.get(KEY, {}))
         shapes, own = saved.pop("shapes", {}), dict(self.saved_geometry())
         given = {name: state_dict[prefix + name].shape for name in shapes if prefix + name in state_dict}
-        # Tensors that somebody removed, or replaced by some of another shape, are not those that the record describes.
+        # Tensors that were removed, or replaced by some of another shape, are not those that the record describes.
         if saved != own and given and all(shape == shapes[name] for name, shape in given.items()):
             name, theirs, ours = prefix + next(iter(given)), self.geometry_text(saved), self.geometry_text(own)
             error_msgs.append(

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lambdanets.nn.arguments import positive
-from lambdanets.nn.saved_geometry import Geometry, SavesGeometry
+from lambdanets.nn.saved_geometry import SavedGeometry, SavesGeometry
 from lambdanets.ops.geometry import crop_table, resize_table
 
 
@@ -28,7 +28,7 @@ class RelationTable(SavesGeometry):
         """What two layers must agree on to share a table."""
         return tuple(self.weight.shape)
 
-    def saved_geometry(self) -> Geometry:
+    def saved_geometry(self) -> SavedGeometry:
         return {"relations": self.weight.shape[0]}
 
     def reset_parameters(self) -> None:
@@ -64,11 +64,11 @@ class RelativeTable(RelationTable):
     def geometry(self) -> tuple[object, ...]:
         return (self.scope, self.k, self.u, self.size if self.is_global else None)
 
-    def saved_geometry(self) -> Geometry:
+    def saved_geometry(self) -> SavedGeometry:
         """The window, however it was asked for: a global table for maps of n has the rows of a scope of 2 n - 1."""
         return {"scope": self.scope}
 
-    def geometry_text(self, geometry: Geometry) -> str:
+    def geometry_text(self, geometry: SavedGeometry) -> str:
         scope = geometry.get("scope")
         if not self.is_global or not isinstance(scope, tuple):
             return super().geometry_text(geometry)
@@ -78,6 +78,21 @@ class RelativeTable(RelationTable):
     def is_global(self) -> bool:
         """Does it promise a row for every offset of its maps?"""
         return self.wanted is None
+
+    def check_covers(
+        self, owner: str, context: tuple[int, ...], queries: tuple[int, ...], stride: tuple[int, ...]
+    ) -> None:
+        """A global table has a row for every offset between such maps."""
+        if self.wanted is not None:
+            return
+        assert self.size is not None
+        extent = tuple(max(m, s * (n - 1) + 1) for m, n, s in zip(context, queries, stride, strict=True))
+        if any(e > s for e, s in zip(extent, self.size, strict=True)):
+            raise ValueError(
+                f"{owner}: a map of size {extent} is larger than its global table for {self.size}; "
+                f"layer.resize({extent}) or, in a network, model.resize(image_size) interpolates the table; "
+                f"a layer with a scope has no such limit"
+            )
 
     def resize(self, size: tuple[int, ...]) -> None:
         """Fit the table to maps of `size`; all layers that hold it follow.

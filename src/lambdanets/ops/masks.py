@@ -57,3 +57,11 @@ def drop_unusable(x: Float[Tensor, "b m *c"], usable: Bool[Tensor, "#b m"] | Non
     if usable is None:
         return x
     return x.masked_fill(~usable.reshape(*usable.shape, *(1,) * (x.ndim - 2)), 0.0)
+
+
+def drop_nonfinite(x: Float[Tensor, "b n d"], usable: Bool[Tensor, "#b n"]) -> Float[Tensor, "b n d"]:
+    """Queries at positions that no query may use as context, with zeros for NaN and Inf.
+
+    They are still answered, but what stands there must not reach the weights' gradients.
+    """
+    return x.masked_fill(~usable[..., None] & ~x.isfinite(), 0.0)

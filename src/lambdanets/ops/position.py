@@ -14,8 +14,7 @@ from lambdanets.compat import is_transformed
 from lambdanets.ops.geometry import Geometry, Relation
 from lambdanets.ops.masks import drop_unusable, read_mask
 from lambdanets.ops.pairs import contract, over_queries
-from lambdanets.ops.plans.choose import choose
-from lambdanets.ops.plans.problem import Problem
+from lambdanets.ops.plans import Inputs, Plan, Problem, choose
 from lambdanets.ops.precision import in_full_precision
 
 
@@ -27,14 +26,14 @@ def position_term(
     geometry: Geometry,
     *,
     mask: Bool[Tensor, "..."] | None = None,
-    plan: str | None = None,
+    plan: str | Plan | None = None,
 ) -> Float[Tensor, "b n h v"]:
     """The position part of the output, for embeddings E[n, m] = table[r(n, m)].
 
     Args:
         geometry: a `Grid` (local or global windows, dilation, stride, causal) or a `Relation` with its own index.
         mask: which context a query may use, True = may use, broadcastable to (b, n, m).
-        plan: the name of the way to compute it, one of `lambdanets.ops.plans.PLANS`; the cheapest by default.
+        plan: how to compute it, one of `lambdanets.ops.plans.PLANS` or its name; the cheapest by default.
 
     >>> from lambdanets.ops import Grid
     >>> q, values, table = torch.randn(2, 35, 4, 16), torch.randn(2, 35, 3, 1), torch.randn(9, 16, 1)
@@ -44,9 +43,8 @@ def position_term(
     """
     check_geometry(q, values, table, geometry)
     allowed = read_mask(mask, q.shape[0], q.shape[1], values.shape[1])
-    values = drop_unusable(values, allowed.usable())
-    chosen = choose(Problem.of(q, values, table, geometry, allowed), plan)
-    return chosen.run(q, values, table, geometry, allowed)
+    inputs = Inputs(q, drop_unusable(values, allowed.usable()), table, geometry, allowed)
+    return choose(Problem.of(inputs), plan).run(inputs)
 
 
 @in_full_precision

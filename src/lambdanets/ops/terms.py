@@ -1,5 +1,7 @@
 """Both terms of the output at once: in one pass where the plan for the position term can take the content along."""
 
+from dataclasses import replace
+
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -7,8 +9,7 @@ from lambdanets.ops.content import content_lambda, content_term
 from lambdanets.ops.geometry import Geometry, Grid
 from lambdanets.ops.keys import KeyNorm, normalise_keys
 from lambdanets.ops.masks import drop_unusable, read_mask
-from lambdanets.ops.plans import Problem, choose
-from lambdanets.ops.plans.native import Native, native_terms
+from lambdanets.ops.plans import Inputs, Plan, Problem, choose
 from lambdanets.ops.position import check_geometry, position_bias_term, position_term
 from lambdanets.ops.precision import in_full_precision
 
@@ -24,7 +25,7 @@ def lambda_terms(
     key_norm: KeyNorm = "softmax",
     position_bias: Float[Tensor, "k"] | None = None,
     mask: Bool[Tensor, "..."] | None = None,
-    plan: str | None = None,
+    plan: str | Plan | None = None,
 ) -> Float[Tensor, "b n h v"]:
     """Y = Q lc + Q lp, without the term whose keys or table are None; a causal grid makes both terms causal.
 
@@ -38,13 +39,14 @@ def lambda_terms(
     if keys is not None and table is not None and not causal:
         check_geometry(q, values, table, geometry)
         allowed = read_mask(mask, q.shape[0], q.shape[1], values.shape[1])
-        chosen = choose(Problem.of(q, values, table, geometry, allowed), plan)
-        if isinstance(chosen, Native):
-            keys, values = drop_unusable(keys, allowed.rows), drop_unusable(values, allowed.rows)
-            content = content_lambda(normalise_keys(keys, key_norm, allowed.rows), values)
+        inputs = Inputs(q, drop_unusable(values, allowed.usable()), table, geometry, allowed)
+        plan = choose(Problem.of(inputs), plan)
+        if plan.takes_content and allowed.pairs is None:  # one content lambda serves all queries
+            normalised = normalise_keys(drop_unusable(keys, allowed.rows), key_norm, allowed.rows)
+            content = content_lambda(normalised, inputs.values)
             if position_bias is not None:
                 content = content + position_bias[:, None]
-            return native_terms(q, values, table, content, geometry, chosen.algorithm)
+            return plan.run(replace(inputs, content=content))
     y = None if table is None else position_term(q, values, table, geometry, mask=mask, plan=plan)
     if y is not None and position_bias is not None:
         y = y + position_bias_term(q, position_bias)

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
+from lambdanets.compat import BatchNorm, foreach_copy_, foreach_lerp_
 from lambdanets.train.strategies import local
 
 WEIGHTS_REMEMBER, NORMS_REMEMBER = 1 / 10, 1 / 100  # of the steps of a run, at most
@@ -29,7 +29,7 @@ def set_norm_decay(model: nn.Module, decay: float, steps: int) -> None:
     """torch's momentum is what others call one minus the decay."""
     decay = decay_for(decay, steps, NORMS_REMEMBER)
     for module in model.modules():
-        if isinstance(module, _BatchNorm):
+        if isinstance(module, BatchNorm):
             module.momentum = 1 - decay
 
 
@@ -62,9 +62,9 @@ def pairs_of(average: nn.Module, model: nn.Module) -> Pairs:
 @torch.no_grad()
 def update_average(pairs: Pairs, decay: float) -> None:
     """Whole numbers are copied."""
-    torch._foreach_lerp_(pairs.old, pairs.new, 1 - decay)
+    foreach_lerp_(pairs.old, pairs.new, 1 - decay)
     if pairs.old_counts:
-        torch._foreach_copy_(pairs.old_counts, pairs.new_counts)
+        foreach_copy_(pairs.old_counts, pairs.new_counts)
 
 
 def state_of(model: nn.Module) -> list[Tensor]:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from lambdanets.compat import is_accumulating
 from lambdanets.train import checkpoints
 
 
@@ -50,9 +51,8 @@ class Checkpointing(Callback):
         signal.signal(number, signal.SIG_DFL)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *rest: Any) -> None:
-        loop = trainer.fit_loop.epoch_loop
         # After an epoch's last batch comes its end, which is a better place to resume from: it includes the validation.
-        if loop._should_accumulate() or loop.batch_progress.is_last_batch:
+        if is_accumulating(trainer) or trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:
             return
         if any(self.decide(trainer)):
             self.save(trainer)

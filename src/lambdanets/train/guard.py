@@ -8,6 +8,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
+from lambdanets.compat import foreach_copy_, foreach_non_finite_check_and_unscale_, foreach_norm
 from lambdanets.train.learner import Learner
 from lambdanets.train.strategies import local
 
@@ -104,9 +105,9 @@ class Finder:
     def look(self, tensors: list[Tensor]) -> None:
         """At tensors of one dtype."""
         if self.found.is_cpu:
-            torch._amp_foreach_non_finite_check_and_unscale_(tensors, self.found, self.one)
+            foreach_non_finite_check_and_unscale_(tensors, self.found, self.one)
         elif tensors:
-            self.found += ~torch.stack(torch._foreach_norm(tensors)).isfinite().all()
+            self.found += ~torch.stack(foreach_norm(tensors)).isfinite().all()
 
     def has_found(self) -> bool:
         """Since this was asked last."""
@@ -118,4 +119,4 @@ class Finder:
 @torch.no_grad()
 def copy_into(these: Sequence[Tensor], those: Sequence[Tensor]) -> None:
     if these:
-        torch._foreach_copy_(list(these), list(those))
+        foreach_copy_(list(these), list(those))

@@ -10,6 +10,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from lambdanets.compat import is_validation_due
 from lambdanets.data import Batch, Loader
 from lambdanets.files import write_atomically
 from lambdanets.train.learner import Learner
@@ -147,10 +148,9 @@ def validate_if_due(trainer: Trainer) -> None:
 
     Nor would it where `max_steps` ends an epoch early.
     """
-    loop = trainer.fit_loop.epoch_loop
-    if loop._should_check_val_epoch():
+    if is_validation_due(trainer):
         trainer.validating = True
-        loop.val_loop.run()
+        trainer.fit_loop.epoch_loop.val_loop.run()
         trainer.training = True
 
 

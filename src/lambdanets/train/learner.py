@@ -9,6 +9,7 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, distributed, nn
 
+from lambdanets.compat import foreach_mul_
 from lambdanets.data import Batch
 from lambdanets.train.averages import (
     WEIGHTS_REMEMBER,
@@ -100,7 +101,7 @@ class Learner(LightningModule):
         factor = divided_by / max(float(weight), 1e-9)
         gradients = [local(p.grad) for p in self.model.parameters() if p.grad is not None]
         if factor != 1 and gradients:
-            torch._foreach_mul_(gradients, factor)
+            foreach_mul_(gradients, factor)
 
     def on_before_optimizer_step(self, optimizer: object) -> None:
         self.rescale_gradients()

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
+from lambdanets.compat import BatchNorm
 from lambdanets.data import Batch, Data
 from lambdanets.nn.modes import evaluating
 from lambdanets.train.learner import Learner
@@ -68,9 +68,9 @@ def is_last(trainer: Trainer, module: Learner) -> bool:
     return is_last_epoch or trainer.global_step >= module.steps.run or trainer.should_stop
 
 
-def norms_of(network: nn.Module) -> list[_BatchNorm]:
+def norms_of(network: nn.Module) -> list[BatchNorm]:
     """Batch norms that keep running statistics."""
-    return [module for module in network.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
+    return [module for module in network.modules() if isinstance(module, BatchNorm) and module.track_running_stats]
 
 
 @torch.no_grad()

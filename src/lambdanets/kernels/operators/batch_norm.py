@@ -26,7 +26,7 @@ def statistics(x: Tensor) -> tuple[Tensor, Tensor]:
     columns = x.shape[1]
     mean, var = x.new_empty(columns), x.new_empty(columns)
     rows, stride = (x.shape[0], x.stride(0)) if x.ndim == 2 else (x.numel() // columns, columns)
-    call("norm_statistics", (rows, columns, stride, threads()), x, mean, var)
+    call("norm_statistics", x.dtype, (rows, columns, stride, threads()), x, mean, var)
     return mean, var
 
 
@@ -41,7 +41,7 @@ def gradient_in_place(
     dweight, dbias = torch.empty_like(mean), torch.empty_like(mean)
     rows, *strides = (x.shape[0], x.stride(0), g.stride(0)) if x.ndim == 2 else (x.numel() // columns, columns, columns)
     sizes = (rows, columns, *strides, threads(), eps)
-    call("norm_backward", sizes, x, weight.contiguous(), mean, var, None, None, g, g, dweight, dbias)
+    call("norm_backward", x.dtype, sizes, x, weight.contiguous(), mean, var, None, None, g, g, dweight, dbias)
     return dweight, dbias
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lambdanets.kernels.library import Problem, threads
+from lambdanets.compat import any_requires_grad, below_autograd
+from lambdanets.kernels.library import LambdaProblem, threads
 
 GRID = (
     "SymInt[] queries, SymInt[] context, SymInt[] scope, SymInt[] stride, SymInt[] dilation, SymInt past, int algorithm"
@@ -30,7 +31,7 @@ def describe(
     keys: Tensor | None = None,
     dkeys: Tensor | None = None,
     norm: Tensor | None = None,
-) -> Problem:
+) -> LambdaProblem:
     """The problem of q (b, n, h, k), values (b, m, v, u) and table (p, k, u) on a grid of two axes.
 
     What is not given is not used. The kernels trust the sizes, so they must fit.
@@ -51,23 +52,20 @@ def describe(
     two, four = ctypes.c_int64 * 2, ctypes.c_int64 * 4
     strides = (four() if t is None else four(*t.stride()) for t in (q, dq, values, dvalues, y, keys, dkeys))
     pointer = None if norm is None else norm.data_ptr()
-    return Problem(b, h, k, v, u, *(two(*axis) for axis in grid[:5]), grid[5], threads(), grid[6], *strides, pointer)
+    return LambdaProblem(
+        b, h, k, v, u, *(two(*axis) for axis in grid[:5]), grid[5], threads(), grid[6], *strides, pointer
+    )
 
 
 def differentiate(name: str, backward: Callable[..., Any], remember: Callable[..., None]) -> None:
     """Give an operator its gradient: `remember(ctx, inputs, output)`, then `backward(ctx, *gradients)`.
 
-    As torch.library.register_autograd does it, which also looks for the defaults of arguments, at every call and
-    slowly; here none has a default.
+    As torch.library.register_autograd does it, but faster: here no argument has a default.
     """
     operator = getattr(torch.ops.lambdanets, name).default
 
-    def below(keys: Any, *inputs: Any) -> Any:
-        with torch._C._AutoDispatchBelowAutograd():
-            return operator.redispatch(keys & torch._C._after_autograd_keyset, *inputs)
-
     def forward(ctx: Any, keys: Any, *inputs: Any) -> Any:
-        output = below(keys, *inputs)
+        output = below_autograd(operator, keys, *inputs)
         remember(ctx, inputs, output)
         return output
 
@@ -78,8 +76,9 @@ def differentiate(name: str, backward: Callable[..., Any], remember: Callable[..
     recorded: Any = type(f"{name}_with_gradients", (torch.autograd.Function,), methods)
 
     def run(keys: Any, *inputs: Any) -> Any:
-        trains = torch.is_grad_enabled() and torch._C._any_requires_grad(*inputs)
-        return (recorded.apply if trains else below)(keys, *inputs)
+        if torch.is_grad_enabled() and any_requires_grad(*inputs):
+            return recorded.apply(keys, *inputs)
+        return below_autograd(operator, keys, *inputs)
 
     definitions.impl(name, run, "Autograd", with_keyset=True)
 

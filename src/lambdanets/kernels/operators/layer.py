@@ -4,12 +4,13 @@
 columns where they are and autograd keeps nothing else of that size: what the backward pass needs, it computes again.
 """
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from lambdanets.kernels.library import call
+from lambdanets.kernels.library import LambdaProblem, call, threads
 from lambdanets.kernels.operators.batch_norm import gradient_in_place, statistics
 from lambdanets.kernels.operators.definitions import (
     COMPOSITIONS,
@@ -78,26 +79,49 @@ def _forward(
     *grid: Any,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     projected = projected.contiguous()
-    parts = columns(projected, h, k, u)
-    mean, var = (projected.new_empty(0), projected.new_empty(0)) if weight is None else statistics(parts.normed)
+    if weight is None:
+        mean, var = projected.new_empty(0), projected.new_empty(0)
+    else:
+        mean, var = statistics(columns(projected, h, k, u).normed)
     norm = normalisation(mean, var, weight, bias, eps)
-    y, by_u, softmax = _answer(parts, norm, table, position_bias, grid)
+    y, by_u, softmax = _answer(projected, (h, k, u), norm, table, position_bias, grid)
     return y, mean, var, by_u, softmax
 
 
+@lru_cache(maxsize=1024)
+def _description(shape: tuple[int, ...], sizes: tuple[int, ...], rows: tuple[int, ...], grid: Any) -> LambdaProblem:
+    """The problem of contiguous tensors, of which it needs only the shapes; without norms."""
+    with torch.device("meta"):
+        q, values, keys, _ = columns(torch.empty(shape), *sizes)
+        y = torch.empty(*q.shape[:3], values.shape[2])
+        return describe(q, values, torch.empty(rows), grid, y=y, keys=keys)
+
+
 def _answer(
-    parts: Columns, norm: Tensor | None, table: Tensor, position_bias: Tensor | None, grid: tuple[Any, ...]
+    projected: Tensor,
+    sizes: tuple[int, int, int],
+    norm: Tensor | None,
+    table: Tensor,
+    position_bias: Tensor | None,
+    grid: tuple[Any, ...],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The output, and what is kept of the content term."""
-    q, values, keys, _ = parts
-    (b, n, h, k), (v, u) = q.shape, values.shape[2:]
-    y, content = q.new_empty(b, n, h, v), q.new_empty(b, k, v)
-    by_u, softmax = q.new_empty(b, u, k, v), q.new_empty(b, 2, u, k)
-    problem = describe(q, values, table, grid, y=y, keys=keys, norm=norm)
-    call("content_forward", [problem], keys, values, content, by_u, softmax)
+    """The output, and what is kept of the content term; `projected` is contiguous."""
+    (b, n, width), (h, k, u), dtype = projected.shape, sizes, projected.dtype
+    rest = width - k * u
+    v = (rest - h * k) // u
+    y, content = projected.new_empty(b, n, h, v), projected.new_empty(b, k, v)
+    by_u, softmax = projected.new_empty(b, u, k, v), projected.new_empty(b, 2, u, k)
+    axes = tuple(map(tuple, grid[:5]))
+    described = _description((b, n, width), sizes, tuple(table.shape), (*axes, *grid[5:]))
+    problem = LambdaProblem.from_buffer_copy(described)  # a copy: other threads may be using theirs
+    problem.threads, problem.norm = threads(), None if norm is None else norm.data_ptr()
+    # Addresses instead of views of the columns, which would take longer to make than small maps to compute.
+    q, element = projected.data_ptr(), projected.element_size()
+    values, keys = q + h * k * element, q + rest * element
+    call("content_forward", dtype, [problem], keys, values, content, by_u, softmax)
     if position_bias is not None:
         content += position_bias[:, None]
-    call("forward", [problem], q, values, table.contiguous(), content, y)
+    call("forward", dtype, [problem], q, values, table.contiguous(), content, y)
     return y, by_u, softmax
 
 
@@ -106,9 +130,10 @@ def _infer(
     projected: Tensor, norm: Tensor, table: Tensor, position_bias: Tensor | None, h: int, k: int, u: int, *grid: Any
 ) -> Tensor:
     width = projected.shape[-1] - k * u  # without the keys
-    if norm.shape != (3, width):
-        raise ValueError(f"lambdanets: norm must be {(3, width)} here, got {tuple(norm.shape)}")
-    return _answer(columns(projected.contiguous(), h, k, u), norm.contiguous(), table, position_bias, grid)[0]
+    if norm.shape != (3, width) or norm.dtype != projected.dtype:
+        wanted, found = (3, width), tuple(norm.shape)
+        raise ValueError(f"lambdanets: norm must be {wanted} of {projected.dtype} here, got {found} of {norm.dtype}")
+    return _answer(projected.contiguous(), (h, k, u), norm.contiguous(), table, position_bias, grid)[0]
 
 
 @torch.library.impl(definitions, "layer_backward", "CPU")
@@ -140,8 +165,8 @@ def _gradients(
     dcontent = torch.empty_like(content)
     norm = normalisation(mean, var, weight, bias, eps)
     problem = describe(q, values, table, grid, y=dy, dq=dq, dvalues=dvalues, keys=keys, dkeys=dkeys, norm=norm)
-    call("backward", [problem], q, values, table.contiguous(), content, dy, dq, dvalues, dtable, dcontent)
-    call("content_backward", [problem], keys, values, by_u, softmax, dcontent, dkeys, dvalues)
+    call("backward", q.dtype, [problem], q, values, table.contiguous(), content, dy, dq, dvalues, dtable, dcontent)
+    call("content_backward", q.dtype, [problem], keys, values, by_u, softmax, dcontent, dkeys, dvalues)
     if weight is None:
         dweight, dbias = torch.empty_like(mean), torch.empty_like(mean)
     else:

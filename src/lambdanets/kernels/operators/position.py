@@ -31,7 +31,8 @@ definitions.define(f"position_backward(Tensor dy, {TENSORS}, {GRID}) -> (Tensor,
 def position(q: Tensor, values: Tensor, table: Tensor, content: Tensor | None, *grid: Any) -> Tensor:
     y = q.new_empty(*q.shape[:3], values.shape[2])
     content = None if content is None else content.contiguous()
-    call("forward", [describe(q, values, table, grid, y=y, content=content)], q, values, table.contiguous(), content, y)
+    problem = describe(q, values, table, grid, y=y, content=content)
+    call("forward", q.dtype, [problem], q, values, table.contiguous(), content, y)
     return y
 
 
@@ -44,7 +45,7 @@ def position_backward(
     content = None if content is None else content.contiguous()
     dcontent = None if content is None else torch.empty_like(content)
     problem = describe(q, values, table, grid, y=dy, content=content, dq=dq, dvalues=dvalues)
-    call("backward", [problem], q, values, table.contiguous(), content, dy, dq, dvalues, dtable, dcontent)
+    call("backward", q.dtype, [problem], q, values, table.contiguous(), content, dy, dq, dvalues, dtable, dcontent)
     return dq, dvalues, dtable, dtable.new_empty(0) if dcontent is None else dcontent
 
 

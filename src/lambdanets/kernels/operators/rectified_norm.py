@@ -51,7 +51,7 @@ def apply(
         raise ValueError(f"lambdanets: residual must be {tuple(x.shape)} here, got {tuple(residual.shape)}")
     more = None if residual is None else last(residual)
     sizes = (x.numel() // x.shape[1], x.shape[1], threads())
-    call("norm_rectified", sizes, last(x), *columns[:3], more, *columns[3:], y)
+    call("norm_rectified", x.dtype, sizes, last(x), *columns[:3], more, *columns[3:], y)
     return y
 
 
@@ -77,7 +77,7 @@ def gradients(
     channels = x.shape[1]
     sizes = (x.numel() // channels, channels, channels, channels, threads(), eps)
     seen = (last(x), weight.contiguous(), mean, var, last(y), last(dy))
-    call("norm_backward", sizes, *seen, g, dx, dweight, dbias)
+    call("norm_backward", x.dtype, sizes, *seen, g, dx, dweight, dbias)
     return dx, dweight, dbias, dresidual
 
 
@@ -113,7 +113,7 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, T
 
 def _backward(ctx: Any, dy: Tensor, *_: Any) -> tuple[Any, ...]:
     saved = ctx.saved_tensors
-    if torch.is_grad_enabled():  # somebody wants derivatives of these, which torch's own norm has
+    if torch.is_grad_enabled():  # for second derivatives, which torch's own norm has
         x, weight, y, *_ = saved
         g = dy * (y > 0)
         dx, dweight, dbias, dresidual = *norm_gradients(g, x, weight, ctx.eps), g

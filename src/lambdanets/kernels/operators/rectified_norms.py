@@ -85,7 +85,7 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> 
 
 def _backward(ctx: Any, dy: Tensor, *_: Any) -> tuple[Any, ...]:
     y, x, weight, mean, var, other, other_weight, other_mean, other_var = ctx.saved_tensors
-    if torch.is_grad_enabled():  # somebody wants derivatives of these, which torch's own norm has
+    if torch.is_grad_enabled():  # for second derivatives, which torch's own norm has
         g = dy * (y > 0)
         of_x = norm_gradients(g, x, weight, ctx.eps)
         return *of_x, None, *norm_gradients(g, other, other_weight, ctx.other_eps), None

@@ -6,7 +6,7 @@ from torch import Tensor
 from lambdanets.nn.arguments import positive
 from lambdanets.nn.attention.heads import Heads
 from lambdanets.nn.context_layer import ContextLayer
-from lambdanets.nn.faces import OnTokens
+from lambdanets.nn.layout import OnTokens
 from lambdanets.nn.padding import usable_rows
 from lambdanets.nn.projections import Dense
 from lambdanets.ops.attention.double import gather_and_distribute

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from lambdanets.nn.attention.headed import HeadedLayer
 from lambdanets.nn.attention.heads import Projected
-from lambdanets.nn.faces import OnTokens
+from lambdanets.nn.layout import OnTokens
 from lambdanets.nn.padding import usable_rows
 from lambdanets.ops.attention.double import gather_and_distribute
 from lambdanets.ops.masks import Allowed

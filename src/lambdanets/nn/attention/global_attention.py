@@ -10,7 +10,7 @@ from lambdanets.nn.arguments import one_of, per_axis
 from lambdanets.nn.attention.headed import HeadedLayer
 from lambdanets.nn.attention.heads import Projected
 from lambdanets.nn.attention.positions import AxisTables
-from lambdanets.nn.faces import OnTokens
+from lambdanets.nn.layout import OnTokens
 from lambdanets.ops.attention import attend
 from lambdanets.ops.masks import Allowed
 

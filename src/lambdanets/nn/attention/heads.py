@@ -1,4 +1,4 @@
-"""Queries, keys and values of several heads, and the way back."""
+"""Multi-head projections: queries, keys and values of several heads, and the output projection."""
 
 from typing import NamedTuple
 
@@ -8,9 +8,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lambdanets.nn.arguments import positive
-from lambdanets.nn.listeners import has_listeners
+from lambdanets.nn.hooks import has_hooks
 from lambdanets.nn.projections import Dense
-from lambdanets.nn.saved_geometry import Geometry, SavesGeometry
+from lambdanets.nn.saved_geometry import SavedGeometry, SavesGeometry
 
 
 class Projected(NamedTuple):
@@ -58,13 +58,13 @@ class Heads(SavesGeometry):
         self.value = Dense(d_context, g * self.v, bias)
         self.out = Dense(d_out, d_out, bias) if project_out else nn.Identity()
 
-    def saved_geometry(self) -> Geometry:
+    def saved_geometry(self) -> SavedGeometry:
         return {"h": self.h, "k": self.k, "g": self.g}
 
     def forward(self, x: Float[Tensor, "b n d"], context: Float[Tensor, "b m e"]) -> Projected:
         parts = (self.query, self.key, self.value)
-        if x is context and all(type(part) is Dense and not has_listeners(part) for part in parts):
-            # One product instead of three, where nobody replaced a projection or listens to one.
+        if x is context and {*map(type, parts)} == {Dense} and not has_hooks(*parts):
+            # One product instead of three, where no projection was replaced or has hooks.
             bias = None if self.query.bias is None else torch.cat([part.bias for part in parts])
             together = F.linear(x, torch.cat([part.weight for part in parts]), bias)
             q, keys, values = together.split([part.out_features for part in parts], -1)

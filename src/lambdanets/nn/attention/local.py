@@ -10,7 +10,7 @@ from lambdanets.nn.arguments import one_of, per_axis, window
 from lambdanets.nn.attention.global_attention import Positions
 from lambdanets.nn.attention.headed import HeadedLayer
 from lambdanets.nn.attention.heads import Projected
-from lambdanets.nn.faces import OnTokens
+from lambdanets.nn.layout import OnTokens
 from lambdanets.nn.padding import usable_on_map
 from lambdanets.nn.tables import RelativeTable
 from lambdanets.ops.attention.windows import attend_locally

@@ -64,7 +64,7 @@ class AxisTables(nn.Module):
         return tuple(table.size[0] for table in self.tables)  # type: ignore[misc, index]
 
     def check(self, owner: str, *grids: Sequence[int]) -> None:
-        """Refuse maps that have offsets without a row, in the name of the layer that somebody made."""
+        """Refuse maps that have offsets without a row, in the name of the layer that was made."""
         largest = tuple(map(max, zip(*grids, strict=True)))
         if any(extent > most for extent, most in zip(largest, self.size, strict=True)):
             raise ValueError(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from lambdanets.nn.arguments import per_axis, positive
 from lambdanets.nn.attention.headed import HeadedLayer
 from lambdanets.nn.attention.heads import Projected
-from lambdanets.nn.faces import OnTokens
+from lambdanets.nn.layout import OnTokens
 from lambdanets.nn.padding import usable_rows
 from lambdanets.ops.attention.projected import projected_attention
 from lambdanets.ops.masks import Allowed

@@ -10,7 +10,7 @@ from lambdanets.nn.attention.local import odd_window
 from lambdanets.nn.context_layer import ContextLayer
 from lambdanets.nn.padding import usable_on_map
 from lambdanets.nn.projections import Dense
-from lambdanets.nn.saved_geometry import Geometry, SavesGeometry
+from lambdanets.nn.saved_geometry import SavedGeometry, SavesGeometry
 from lambdanets.ops.attention.neighbours import in_front, offsets, present, sum_around
 from lambdanets.ops.attention.relation import composability
 from lambdanets.ops.masks import Allowed
@@ -60,7 +60,7 @@ class Relation2d(SavesGeometry, ContextLayer):
         self.query, self.key = Dense(d_in, k * g, False), Dense(d_in, k * g, False)
         self.prior = nn.Sequential(Dense(2, g), nn.ReLU(), Dense(g, g))
 
-    def saved_geometry(self) -> Geometry:
+    def saved_geometry(self) -> SavedGeometry:
         """The prior reads offsets that are scaled by the scope."""
         return {"scope": self.scope}
 

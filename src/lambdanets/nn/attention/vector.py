@@ -12,7 +12,7 @@ from lambdanets.nn.attention.local import odd_window
 from lambdanets.nn.context_layer import ContextLayer
 from lambdanets.nn.padding import usable_on_map
 from lambdanets.nn.projections import Dense
-from lambdanets.nn.saved_geometry import Geometry, SavesGeometry
+from lambdanets.nn.saved_geometry import SavedGeometry, SavesGeometry
 from lambdanets.ops.attention.neighbours import in_front, offsets, present, sum_around, window_softmax
 from lambdanets.ops.attention.vector import pairwise_scores, patchwise_weights
 from lambdanets.ops.masks import Allowed
@@ -77,7 +77,7 @@ class Vector2d(SavesGeometry, ContextLayer):
             # Weights that do not sum to one are small at first: sums of so many values vary as one of them does.
             nn.init.normal_(self.weigh.weight, std=(g * positions) ** -0.5)
 
-    def saved_geometry(self) -> Geometry:
+    def saved_geometry(self) -> SavedGeometry:
         """The weights of the pairwise kind are the same for every window."""
         return {"scope": self.scope} if self.kind == "patchwise" else {}
 

@@ -3,8 +3,8 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from lambdanets.nn.faces import OnTokens
 from lambdanets.nn.gates.gate import Gate
+from lambdanets.nn.layout import OnTokens
 from lambdanets.nn.padding import usable_rows
 from lambdanets.nn.projections import Dense
 from lambdanets.ops.attention.gates import modulate, pooled

@@ -4,8 +4,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lambdanets.nn.arguments import positive
-from lambdanets.nn.faces import OnTokens
 from lambdanets.nn.gates.gate import Gate
+from lambdanets.nn.layout import OnTokens
 from lambdanets.nn.padding import usable_rows
 from lambdanets.ops.attention.gates import modulate, pooled
 from lambdanets.ops.masks import Allowed

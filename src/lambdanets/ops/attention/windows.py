@@ -52,7 +52,7 @@ def attend_locally(
     sides, reach, pieces = tiling.sides, tiling.reach, tiling.pieces
     if usable is None:
         may = torch.ones(1, *grid, dtype=torch.bool, device=q.device)
-    else:  # what stands where nobody may read, NaN included, reaches nothing
+    else:  # what stands at positions that may not be used, NaN included, reaches nothing
         may, left_out = usable, ~usable[..., None, None]
         keys, values = keys.masked_fill(left_out, 0.0), values.masked_fill(left_out, 0.0)
     none = [0] * len(grid)

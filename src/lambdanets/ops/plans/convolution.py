@@ -8,53 +8,54 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lambdanets.compat import is_exporting
-from lambdanets.ops.geometry import Geometry, Grid, past_rows, reachable, reachable_scope
-from lambdanets.ops.masks import Allowed
+from lambdanets.ops.geometry import Grid, past_rows, reachable, reachable_scope
 from lambdanets.ops.pairs import recomputed
-from lambdanets.ops.plans.problem import Cost, Problem
+from lambdanets.ops.plans.plan import Plan
+from lambdanets.ops.plans.problem import Cost, Inputs, Problem
 
 # Beyond this window torch's convolutions of 2 and 3 axes on CPUs fall back to a path ten times slower.
 WIDEST = 57
+# Multiply-adds of a matrix product that take as long as one of a convolution, without and with its gradients. On CPUs,
+# measured: on lines a convolution runs at a quarter of a product's rate, and the gradients of one with so large a
+# window take many times as long as itself. On accelerators, guessed: its gradients are two more convolutions.
+CPU_LINES, CPU_MAPS, ACCELERATOR = (4.0, 25.0), (0.65, 15.0), (1.5, 4.5)
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
 
-class Convolution:
+class Convolution(Plan):
     """k v multiplies for each pair in scope, in torch's convolution; the lambdas of all queries exist at once."""
 
     name = "convolution"
+    serves_all_sizes = True
 
     def supports(self, problem: Problem) -> str | None:
-        return problem.no_windows
-
-    def automatic(self, problem: Problem) -> bool:
-        return True
+        return super().supports(problem) or problem.no_windows
 
     def cost(self, problem: Problem) -> Cost:
         p = problem
         assert isinstance(p.geometry, Grid)
         # The k are the channels that a convolution makes, and with less than a vector of them it is no faster.
         products = p.b * p.pairs_in_scope * p.u * max(p.k, 16) * p.v
-        scope = reachable_scope(p.geometry)
-        if len(scope) > 1 and max(scope) > WIDEST:
-            products *= 10
         lambdas = p.passes * p.b * p.n * p.k * p.v
-        # Measured: on lines a convolution runs at a quarter of a product's rate, and the gradients of one with so large
-        # a window take many times as long as itself. Starting all that takes a fifth of a millisecond, or one.
-        weight = (4.0, 25.0) if len(scope) == 1 else (0.65, 15.0)
-        return Cost(weight[p.trains] * products + lambdas * p.h, 6 * lambdas + (4e6 if p.trains else 8e5))
+        weight = weight_of(reachable_scope(p.geometry), p.device)[p.trains]
+        return Cost(weight * products + lambdas * p.h, 6 * lambdas, operations=100 if p.trains else 20)
 
-    def run(
-        self,
-        q: Float[Tensor, "b n h k"],
-        values: Float[Tensor, "b m v u"],
-        table: Float[Tensor, "p k u"],
-        geometry: Geometry,
-        allowed: Allowed,
-    ) -> Float[Tensor, "b n h v"]:
-        assert isinstance(geometry, Grid)
+    def run(self, inputs: Inputs) -> Float[Tensor, "b n h v"]:
+        assert isinstance(inputs.geometry, Grid)
+        tensors = (inputs.q, inputs.values, inputs.table)
         if torch.compiler.is_exporting():
-            return convolved_term(q, values, table, geometry)
-        return recomputed(convolved_term, q, values, table, geometry)  # the lambdas are k times the output
+            return convolved_term(*tensors, inputs.geometry)
+        return recomputed(convolved_term, *tensors, inputs.geometry)  # the lambdas are k times the output
+
+
+def weight_of(scope: tuple[int, ...], device: torch.device) -> tuple[float, float]:
+    """What a multiply-add of such a convolution is worth, without and with gradients."""
+    if device.type != "cpu":
+        return ACCELERATOR
+    if len(scope) == 1:
+        return CPU_LINES
+    slow = 10 if max(scope) > WIDEST else 1
+    return slow * CPU_MAPS[0], slow * CPU_MAPS[1]
 
 
 def convolved_term(

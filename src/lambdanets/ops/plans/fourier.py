@@ -17,18 +17,18 @@ from torch import Tensor
 
 from lambdanets.compat import is_transformed
 from lambdanets.kernels.operators import gradients_of
-from lambdanets.ops.geometry import Geometry, Grid, reachable
-from lambdanets.ops.masks import Allowed
+from lambdanets.ops.geometry import Grid, reachable
 from lambdanets.ops.plans import range as dynamic_range
 from lambdanets.ops.plans.convolution import Convolution
 from lambdanets.ops.plans.lambda_first import LambdaFirst
-from lambdanets.ops.plans.problem import Cost, Plan, Problem
+from lambdanets.ops.plans.plan import Plan
+from lambdanets.ops.plans.problem import Cost, Inputs, Problem
 from lambdanets.ops.plans.query_first import QueryFirst
 
 Gradients = tuple[Float[Tensor, "b n h k"], Float[Tensor, "b m v u"], Float[Tensor, "p k u"]]
 
 
-class Fourier:
+class Fourier(Plan):
     """Transforms of V and R, a product, and one transform back for each k."""
 
     name = "fft"
@@ -36,7 +36,7 @@ class Fourier:
     def supports(self, problem: Problem) -> str | None:
         if isinstance(problem.geometry, Grid) and problem.geometry.causal:
             return "rounding in the transforms would let a trace of the future through"
-        return problem.no_windows
+        return super().supports(problem) or problem.no_windows
 
     def automatic(self, problem: Problem) -> bool:
         # Whoever traces cannot look at the dynamic range, and elsewhere the look would wait for the device.
@@ -48,23 +48,16 @@ class Fourier:
         points = math.prod(lengths(p.geometry))
         transforms = (p.b * p.v * (p.u + p.k) + p.k * p.u) * points * 2.5 * math.log2(points + 1)
         products = p.b * p.v * p.k * (2 * p.u * points + p.n * p.h)
-        # Backward, everything is computed once more and then twice. The operations are many and small: starting those
-        # of one k takes as long as moving a megabyte, or nine with their gradients.
-        return Cost((4 if p.trains else 1) * (5 * transforms + 3 * products), p.k * (9e6 if p.trains else 1.3e6))
+        # Backward, everything is computed once more and then twice. The operations are many and small.
+        operations = p.k * (225 if p.trains else 32.5)
+        return Cost((4 if p.trains else 1) * (5 * transforms + 3 * products), 0, operations)
 
-    def run(
-        self,
-        q: Float[Tensor, "b n h k"],
-        values: Float[Tensor, "b m v u"],
-        table: Float[Tensor, "p k u"],
-        geometry: Geometry,
-        allowed: Allowed,
-    ) -> Float[Tensor, "b n h v"]:
-        assert isinstance(geometry, Grid)
-        grid, table = reachable(geometry, table)
+    def run(self, inputs: Inputs) -> Float[Tensor, "b n h v"]:
+        assert isinstance(inputs.geometry, Grid)
+        grid, table = reachable(inputs.geometry, inputs.table)
         if torch.compiler.is_compiling() or is_transformed():
-            return Spectra(values, table, grid).term(q)
-        y: Tensor = FourierTerm.apply(q, values, table, grid)
+            return Spectra(inputs.values, table, grid).term(inputs.q)
+        y: Tensor = FourierTerm.apply(inputs.q, inputs.values, table, grid)
         return y
 
 
@@ -85,7 +78,7 @@ class FourierTerm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
         q, values, table = ctx.saved_tensors
-        if torch.is_grad_enabled():  # for second derivatives: without transforms, whose range nobody checks there
+        if torch.is_grad_enabled():  # for second derivatives: without transforms, whose range is not checked there
             return gradients_of(direct_term, (q, values, table, ctx.grid), dy)
         spectra, seen = Spectra(values, table, ctx.grid), dynamic_range.of_values(values, ctx.grid)
         given = dynamic_range.of_gradients(q, dy, ctx.grid)
@@ -174,10 +167,10 @@ def direct_term(
     q: Float[Tensor, "b n h k"], values: Float[Tensor, "b m v u"], table: Float[Tensor, "p k u"], grid: Grid
 ) -> Float[Tensor, "b n h v"]:
     """The same without transforms, by the cheapest of the other plans."""
-    problem = Problem.of(q, values, table, grid, Allowed())
+    inputs = Inputs(q, values, table, grid)
+    problem = Problem.of(inputs)
     others: list[Plan] = [Convolution(), LambdaFirst(), QueryFirst()]
-    cheapest = min(others, key=lambda plan: plan.cost(problem).seconds)
-    return cheapest.run(q, values, table, grid, Allowed())
+    return min(others, key=lambda plan: plan.seconds(problem)).run(inputs)
 
 
 def direct_gradients(

@@ -5,13 +5,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lambdanets.ops.content import apply_lambda
-from lambdanets.ops.geometry import Geometry
-from lambdanets.ops.masks import Allowed
-from lambdanets.ops.pairs import gather_cost, over_queries, position_lambda
-from lambdanets.ops.plans.problem import Cost, Problem
+from lambdanets.ops.pairs import GATHER_OPERATIONS, gather_bytes, over_queries, position_lambda
+from lambdanets.ops.plans.plan import Plan
+from lambdanets.ops.plans.problem import Cost, Inputs, Problem
 
 
-class LambdaFirst:
+class LambdaFirst(Plan):
     """k v multiplies for each pair, in products that are large: (n k) by (m u) by (b v)."""
 
     name = "lambda_first"
@@ -21,30 +20,22 @@ class LambdaFirst:
             return "it has one E for the whole batch, and the relation differs between examples"
         if problem.per_example:
             return "it has one E for the whole batch, and the mask differs between examples"
-        return None
-
-    def automatic(self, problem: Problem) -> bool:
-        return True
+        return super().supports(problem)
 
     def cost(self, problem: Problem) -> Cost:
         p = problem
         products = p.passes * p.b * p.n * (p.m * p.u * p.k * p.v + p.h * p.k * p.v)
-        return Cost(products, gather_cost(p.n * p.m * p.k * p.u, p.trains) + 8 * p.passes * p.b * p.n * p.k * p.v)
+        moved = gather_bytes(p.n * p.m * p.k * p.u, p.trains) + 8 * p.passes * p.b * p.n * p.k * p.v
+        return Cost(products, moved, GATHER_OPERATIONS)
 
-    def run(
-        self,
-        q: Float[Tensor, "b n h k"],
-        values: Float[Tensor, "b m v u"],
-        table: Float[Tensor, "p k u"],
-        geometry: Geometry,
-        allowed: Allowed,
-    ) -> Float[Tensor, "b n h v"]:
+    def run(self, inputs: Inputs) -> Float[Tensor, "b n h v"]:
+        q, values, allowed = inputs.q, inputs.values, inputs.allowed
         b, n, _, k = q.shape
         _, m, v, u = values.shape
 
         def some_queries(part: slice) -> Float[Tensor, "b c h v"]:
             at = torch.arange(part.start, part.stop, device=q.device)
             pairs = None if allowed.pairs is None else allowed.pairs[:, part]
-            return apply_lambda(q[:, part], position_lambda(values, table, geometry, at, pairs))
+            return apply_lambda(q[:, part], position_lambda(values, inputs.table, inputs.geometry, at, pairs))
 
         return over_queries(some_queries, n, per_query=k * max(m * u, b * v))

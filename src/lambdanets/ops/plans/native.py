@@ -7,27 +7,31 @@ faster one, unless the dynamic range of an example is too large for transforms, 
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lambdanets.compat import is_transformed
-from lambdanets.kernels import operators, unavailable
-from lambdanets.kernels.library import AUTO, DIRECT, FFT
-from lambdanets.ops.geometry import Causal, Geometry, Grid, past_rows, reachable
-from lambdanets.ops.masks import Allowed
+from lambdanets.kernels import operators
+from lambdanets.kernels.library import AUTO, DIRECT, FFT, position_cost
+from lambdanets.ops.geometry import Causal, Grid, past_rows, reachable, reachable_scope
 from lambdanets.ops.pairs import recomputed
 from lambdanets.ops.plans.convolution import convolved_term
-from lambdanets.ops.plans.problem import Cost, Problem
+from lambdanets.ops.plans.plan import Plan
+from lambdanets.ops.plans.problem import Cost, Inputs, Problem
 
 
-class Native:
+class Native(Plan):
     """Direct: h (k + v) multiplies for each pair in scope, backward h (3 k + 2 v), nearly at a product's rate.
 
     Through Fourier transforms: 50 operations or so for each two k, channel and position of a padded map, backward 100.
     """
+
+    devices = frozenset({"cpu"})
+    takes_content = takes_layer = True
+    is_portable = False
 
     def __init__(self, name: str, algorithm: int) -> None:
         self.name, self.algorithm = name, algorithm
@@ -36,74 +40,48 @@ class Native:
         return self.algorithm == AUTO
 
     def supports(self, problem: Problem) -> str | None:
-        if problem.device.type != "cpu":
-            return f"the kernels are for CPUs, and this is on {problem.device}"
-        if problem.dtype not in (torch.float32, torch.float64):
-            return f"the kernels are for float32 and float64, and this is {problem.dtype or 'more than one dtype'}"
-        if problem.no_windows is not None:
-            return problem.no_windows
-        assert isinstance(problem.geometry, Grid)
-        if len(problem.geometry.scope) > 2:
-            return "the kernels are for maps of one or two axes"
-        if is_transformed():
-            return "the kernels have no rules for the transforms of torch.func"
-        reason = unavailable()
+        reason = super().supports(problem) or problem.no_windows
         if reason is not None:
-            return f"there are no kernels: {reason}"
-        if self.algorithm == FFT and math.isinf(self.fft(problem)):
+            return reason
+        grid = problem.geometry
+        assert isinstance(grid, Grid)
+        if len(grid.scope) > 2:
+            return "the kernels are for maps of one or two axes"
+        if self.algorithm == FFT and (grid.causal or {*grid.stride, *grid.dilation} != {1}):
             return "the kernels' transforms need stride 1, dilation 1 and no causality"
-        return None
+        return problem.no_kernels
 
     def cost(self, problem: Problem) -> Cost:
         p = problem
         packed = p.b * (p.n * p.h * (p.k + p.v) + p.m * p.v * p.u)
-        fixed = 1e6 if p.trains else 2e5
-        multiplies = min(f(p) for f, forced in ((self.direct, FFT), (self.fft, DIRECT)) if self.algorithm != forced)
-        return Cost(multiplies, 2 * p.passes * packed + fixed)
+        return Cost(self._multiplies(p), 2 * p.passes * packed, operations=25 if p.trains else 5)
 
-    def direct(self, p: Problem) -> float:
-        """Multiply-adds."""
-        causal = isinstance(p.geometry, Grid) and p.geometry.causal
-        pairs = p.b * p.pairs_in_scope * p.u / (2 if causal else 1)
-        # Less than a vector of values, and a single head, leave part of the machine idle.
-        h, v = max(p.h, 2), max(p.v, 8)
-        return pairs * h * (0.75 * (p.k + v) + (3 * p.k + 2 * v if p.trains else 0))
+    def _multiplies(self, p: Problem) -> float:
+        """Multiply-adds, as the kernels themselves count them."""
+        assert isinstance(p.geometry, Grid)
+        assert p.dtype is not None
+        if torch.compiler.is_compiling():  # which cannot look into C: at most those of the direct algorithm
+            return p.b * p.pairs_in_scope * p.u * p.h * (4 * p.k + 3 * p.v if p.trains else p.k + p.v)
+        window = self.window(replace(p.geometry, scope=reachable_scope(p.geometry)))
+        total = 0.0
+        for backward in (False, True) if p.trains else (False,):
+            direct, fft = position_cost(p.b, p.h, p.k, p.v, p.u, window, p.dtype, backward=backward)
+            total += {AUTO: min(direct, fft), DIRECT: direct, FFT: fft}[self.algorithm]
+        return p.b * total
 
-    def fft(self, p: Problem) -> float:
-        """Operations, each taken for a multiply-add; infinitely many where there are no transforms. As in fft.c."""
-        g = p.geometry
-        if not isinstance(g, Grid) or g.causal or {*g.stride, *g.dilation} != {1}:
-            return math.inf
-        axes = zip(g.context, g.queries, g.scope, strict=True)
-        points = math.prod([max(m, n) + min(r // 2, m - 1) for m, n, r in axes])
-        forward = p.k / 2 * ((50 + 4 * p.u) * points + 4 * p.n * p.h) + 50 * p.u * points
-        backward = p.k / 2 * ((100 + 18 * p.u) * points + 14 * p.n * p.h) + 100 * p.u * points if p.trains else 0
-        return p.b * max(p.v, 8) * (forward + backward)
+    def run(self, inputs: Inputs) -> Float[Tensor, "b n h v"]:
+        assert isinstance(inputs.geometry, Grid)
+        table, window = window_of(inputs.geometry, inputs.table, self.algorithm)
+        y: Tensor = operators.position_term(inputs.q, inputs.values, table, inputs.content, *window)
+        return y
 
-    def run(
-        self,
-        q: Float[Tensor, "b n h k"],
-        values: Float[Tensor, "b m v u"],
-        table: Float[Tensor, "p k u"],
-        geometry: Geometry,
-        allowed: Allowed,
-    ) -> Float[Tensor, "b n h v"]:
-        return native_terms(q, values, table, None, geometry, self.algorithm)
+    def window(self, grid: Grid) -> list[Any]:
+        past = past_rows(grid) if grid.causal else grid.rows
+        axes = (grid.queries, grid.context, grid.scope, grid.stride, grid.dilation)
+        return [*([1] * (2 - len(axis)) + [*axis] for axis in axes), past, self.algorithm]
 
 
-def native_terms(
-    q: Float[Tensor, "b n h k"],
-    values: Float[Tensor, "b m v u"],
-    table: Float[Tensor, "p k u"],
-    content: Float[Tensor, "b k v"] | None,
-    geometry: Geometry,
-    algorithm: int = AUTO,
-) -> Float[Tensor, "b n h v"]:
-    """The position term, and in the same pass the content term of given content lambdas."""
-    assert isinstance(geometry, Grid)
-    table, window = window_of(geometry, table, algorithm)
-    y: Tensor = operators.position_term(q, values, table, content, *window)
-    return y
+NATIVE = (Native("native", AUTO), Native("native_direct", DIRECT), Native("native_fft", FFT))
 
 
 def window_of(
@@ -111,9 +89,7 @@ def window_of(
 ) -> tuple[Float[Tensor, "q k u"], list[Any]]:
     """The table and the grid as the kernels take them: what of the window is on the map, on two axes."""
     grid, table = reachable(grid, table)
-    past = past_rows(grid) if grid.causal else grid.rows
-    axes = (grid.queries, grid.context, grid.scope, grid.stride, grid.dilation)
-    return table, [*([1] * (2 - len(axis)) + [*axis] for axis in axes), past, algorithm]
+    return table, NATIVE[algorithm].window(grid)
 
 
 def grid_of(window: Sequence[Any]) -> Grid:
@@ -137,9 +113,3 @@ def composed_term(
 
 
 operators.COMPOSITIONS["position"] = composed_term
-NATIVE = (Native("native", AUTO), Native("native_direct", DIRECT), Native("native_fft", FFT))
-
-
-def may_be_native(plan: str | None) -> bool:
-    """Whether a forced plan, or the automatic choice, may use the kernels."""
-    return plan is None or plan in {native.name for native in NATIVE}

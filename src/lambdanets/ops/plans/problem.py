@@ -1,36 +1,35 @@
-"""What a plan is, and what it is asked to compute."""
+"""What a plan is asked to compute, and what that costs on a device."""
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lambdanets.kernels import unsupported
 from lambdanets.ops.geometry import Geometry, Grid
 from lambdanets.ops.masks import Allowed
 
-# A multiply-add of a large matrix product and a byte moved, in seconds on one CPU with 2 threads. Only their ratio and
-# the plans' own factors decide anything.
-PER_MULTIPLY = 1.2e-11
-PER_BYTE = 2.5e-10
-
-
-class Cost(NamedTuple):
-    """Multiply-adds, each worth one of a large matrix product, and bytes moved outside of such products."""
-
-    multiplies: float
-    bytes: float
-
-    @property
-    def seconds(self) -> float:
-        return self.multiplies * PER_MULTIPLY + self.bytes * PER_BYTE
+UNMASKED = Allowed()
 
 
 @dataclass(frozen=True, eq=False)
+class Inputs:
+    """Of a position term; rows that no query may use are already zero in `values`."""
+
+    q: Float[Tensor, "b n h k"]
+    values: Float[Tensor, "b m v u"]
+    table: Float[Tensor, "p k u"]
+    geometry: Geometry
+    allowed: Allowed = UNMASKED
+    content: Float[Tensor, "b k v"] | None = None  # content lambdas, for plans that apply them in the same pass
+
+
+@dataclass(frozen=True)
 class Problem:
-    """The sizes and circumstances of one position term."""
+    """The sizes and circumstances of one position term: all that the choice of a plan depends on."""
 
     b: int
     n: int
@@ -45,22 +44,18 @@ class Problem:
     trains: bool  # will there be a backward pass?
     device: torch.device
     dtype: torch.dtype | None  # of all tensors, None if they differ
+    no_kernels: str | None  # why the kernels cannot be used for it
 
     @classmethod
-    def of(
-        cls,
-        q: Float[Tensor, "b n h k"],
-        values: Float[Tensor, "b m v u"],
-        table: Float[Tensor, "p k u"],
-        geometry: Geometry,
-        allowed: Allowed,
-    ) -> "Problem":
+    def of(cls, inputs: Inputs) -> "Problem":
+        q, values, table, pairs = inputs.q, inputs.values, inputs.table, inputs.allowed.pairs
         b, n, h, k = q.shape
         _, m, v, u = values.shape
-        per_example = allowed.pairs is not None and allowed.pairs.shape[0] > 1
+        per_example = pairs is not None and pairs.shape[0] > 1
         trains = torch.is_grad_enabled() and any(t.requires_grad for t in (q, values, table))
         dtype = q.dtype if q.dtype == values.dtype == table.dtype else None
-        return cls(b, n, m, h, k, v, u, geometry, allowed.pairs is not None, per_example, trains, q.device, dtype)
+        where = (q.device, dtype, unsupported(q.device, dtype))
+        return cls(b, n, m, h, k, v, u, inputs.geometry, pairs is not None, per_example, trains, *where)
 
     @property
     def no_windows(self) -> str | None:
@@ -88,30 +83,32 @@ class Problem:
         return math.prod([_pairs_along(*axis) for axis in axes])
 
 
-@runtime_checkable
-class Plan(Protocol):
-    """An exact way to compute the position term, for what it supports."""
+class Rates(NamedTuple):
+    """Seconds that a device takes for each part of a cost. Only their ratios and the plans' own factors decide."""
 
-    name: str
+    multiply: float
+    byte: float
+    operation: float
 
-    def supports(self, problem: Problem) -> str | None:
-        """None, or the reason why not."""
 
-    def automatic(self, problem: Problem) -> bool:
-        """Whether it may be chosen where no plan is forced."""
+# Of one CPU with 2 threads, measured.
+CPU = Rates(multiply=1.2e-11, byte=2.5e-10, operation=1e-5)
+# Of GPUs and whatever else there is: beside a CPU, arithmetic gets cheaper by more than memory does, and starting an
+# operation hardly. From the data sheet of an A100 (float32, half of the peak), not measured.
+ACCELERATOR = Rates(multiply=2e-13, byte=1e-12, operation=8e-6)
+RATES = {"cpu": CPU}
 
-    def cost(self, problem: Problem) -> Cost:
-        """What the plan takes, for choosing between plans."""
 
-    def run(
-        self,
-        q: Float[Tensor, "b n h k"],
-        values: Float[Tensor, "b m v u"],
-        table: Float[Tensor, "p k u"],
-        geometry: Geometry,
-        allowed: Allowed,
-    ) -> Float[Tensor, "b n h v"]:
-        """The position term; rows that no query may use are already zero in `values`."""
+class Cost(NamedTuple):
+    """What a plan takes."""
+
+    multiplies: float  # multiply-adds, each worth one of a large matrix product
+    bytes: float  # moved outside of such products
+    operations: float = 0  # small ones, of which only the start counts
+
+    def seconds(self, device: torch.device) -> float:
+        rates = RATES.get(device.type, ACCELERATOR)
+        return self.multiplies * rates.multiply + self.bytes * rates.byte + self.operations * rates.operation
 
 
 def _pairs_along(m: int, n: int, r: int, s: int, d: int) -> int:

@@ -75,7 +75,7 @@ def convolution(
 def augmented(
     x: Float[Tensor, "b n d"], weights: Weights, *, h: int, size: Sequence[int], mask: Bool[Tensor, "b n n"]
 ) -> Float[Tensor, "b n o"]:
-    """Channels of a convolution, to which what nobody may use is zero, then those of attention."""
+    """Channels of a convolution, to which positions that may not be used are zero, then those of attention."""
     usable = mask.any(1)
     attended = attention(
         x,

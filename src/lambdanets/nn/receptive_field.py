@@ -11,7 +11,7 @@ from lambdanets.ops.geometry import Geometry, Grid, Relation, past
 from lambdanets.ops.masks import Allowed, read_mask
 
 
-class Scene(NamedTuple):
+class ReceptiveField(NamedTuple):
     """The geometry of one forward pass and what its mask and causality permit."""
 
     grid: Grid  # causal if the terms must see to it themselves, not if `allowed` contains it already
@@ -26,7 +26,7 @@ class Scene(NamedTuple):
         return None if self.allowed.pairs is None else self.allowed.pairs[:, at]
 
 
-def read_scene(
+def receptive_field(
     grid: Grid,
     b: int,
     mask: Bool[Tensor, "..."] | None,
@@ -34,7 +34,7 @@ def read_scene(
     *,
     has_content: bool,
     device: torch.device,
-) -> Scene:
+) -> ReceptiveField:
     """Combine a causal grid with the caller's mask and relation.
 
     Both terms are fast for plain causal order, the content term only where queries and context are the same
@@ -51,4 +51,4 @@ def read_scene(
         # The last query may use whatever any may.
         last = past(grid, torch.arange(grid.n, device=device)[-1:]).any(0)[None]
         usable = last if usable is None else usable & last
-    return Scene(grid, grid if relation is None else Relation(relation), allowed, usable)
+    return ReceptiveField(grid, grid if relation is None else Relation(relation), allowed, usable)

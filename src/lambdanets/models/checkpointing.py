@@ -10,7 +10,7 @@ from lambdanets.compat import is_transformed
 from lambdanets.nn.norms import frozen_statistics
 
 
-def run_again(block: nn.Module, *inputs: Tensor | None) -> Any:
+def checkpointed(block: nn.Module, *inputs: Tensor | None) -> Any:
     """`block(*inputs)`; its batch norms count a batch once, though they see it twice.
 
     The transforms of `torch.func` do not support checkpoints: under them the block runs once and keeps everything.
