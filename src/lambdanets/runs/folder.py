@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from lambdanets.files import read_json, read_text, reason, write_atomically
-from lambdanets.runs.description import Description, description_from, with_metrics
 from lambdanets.runs.configs import read_config, resolve
+from lambdanets.runs.description import Description, description_from, with_metrics
 from lambdanets.tasks import task_class
 from lambdanets.train.config import ConfigError, RunConfig
 

@@ -11,8 +11,8 @@ from lambdanets.models.fill import reason_of
 from lambdanets.train.checkpoints import DamagedCheckpointError
 
 
-class Restored(Callback):
-    """Stands behind all callbacks that read their states from a checkpoint."""
+class FirstStep(Callback):
+    """Notes that a run got as far as its first step; the last callback, behind all that load their states."""
 
     def __init__(self) -> None:
         self.is_done = False
