@@ -29,7 +29,7 @@ class BadItemError(DataError):
 class Item(NamedTuple):
     """Something that is read when it is needed, such as an image with its label; reading may raise `BadItemError`."""
 
-    name: str  # what a person finds it by: a path, or an index
+    name: str  # what a person finds it by, such as a path; no two items of a split have the same
     read: Callable[[], Any]
 
 

@@ -31,6 +31,10 @@ def assemble(config: RunConfig) -> Assembly:
     network = build_network(config.model, decided)
     config = complete(config, splits, network.config)
     task = kind.create(config, splits)
+    try:
+        task.check_network(network)
+    except ValueError as error:
+        raise ConfigError(f"model.name={config.model.name} is not for the task {task.name}: {error}") from error
     data = task.data(config, splits)
     if config.model.compile:
         network.compile()

@@ -26,6 +26,8 @@ from lambdanets.train.state_dicts import below
 from lambdanets.train.strategies import agree_on_buffers, is_distributed, local, shard
 from lambdanets.train.task import Loss, Metrics, Task
 
+TINY = 1e-9  # instead of a weight of 0
+
 
 class Learner(LightningModule):
     """`model` learns; `average`, the moving average of its weights, is what is evaluated and kept."""
@@ -71,7 +73,7 @@ class Learner(LightningModule):
 
     def training_step(self, batch: Batch, _: int) -> Tensor:
         loss = self.task.loss(self.model, batch)
-        mean = loss.total / (self.nominal_weight() or loss.weight)
+        mean = loss.total / (self.nominal_weight() or max(loss.weight, TINY))
         self.last_loss = loss.detached()
         self.losses.append(mean.detach())
         self.weights.append(loss.weight)
@@ -98,7 +100,7 @@ class Learner(LightningModule):
             distributed.all_reduce(weight)
         # Lightning has divided by the number of batches, DDP by the number of processes.
         divided_by = nominal * self.trainer.accumulate_grad_batches * self.trainer.world_size
-        factor = divided_by / max(float(weight), 1e-9)
+        factor = divided_by / max(float(weight), TINY)
         gradients = [local(p.grad) for p in self.model.parameters() if p.grad is not None]
         if factor != 1 and gradients:
             foreach_mul_(gradients, factor)

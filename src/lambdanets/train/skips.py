@@ -11,7 +11,7 @@ from lambdanets.data import Batch, DataError, Skip, Splits
 from lambdanets.files import open_regular
 
 MOST = 0.01  # of the items of an epoch, with its validation, in all processes together
-FEW = 3  # are tolerated where 1 % is less, as long as every class keeps an item
+FEW = 3  # are tolerated where 1 % is less, if the data can spare them
 ENOUGH = 100  # to judge a stream of unknown length by
 
 
@@ -30,7 +30,7 @@ class Skips(Callback):
     def __init__(self, file: Path, splits: Splits, items: str) -> None:
         """`items`: what they are called in messages."""
         self.file, self.total, self.items = file, splits.items, items
-        self.few = 0 if splits.smallest_class is None else min(FEW, splits.smallest_class - 1)
+        self.few = min(FEW, splits.spare)
         self.trained = self.validated = Counts(0, 0)
 
     def state_dict(self) -> dict[str, int]:

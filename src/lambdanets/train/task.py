@@ -39,7 +39,7 @@ class Loss:
 
     total: Tensor
     weight: int | float  # how many images, tokens, ... the sum is over
-    parts: Mapping[str, Tensor] = field(default_factory=dict)  # terms of the total, to be logged
+    parts: Mapping[str, Tensor] = field(default_factory=dict)  # terms of the total, sums too, to be logged
 
     def detached(self) -> "Loss":
         return Loss(self.total.detach(), self.weight, {name: part.detach() for name, part in self.parts.items()})
@@ -47,10 +47,13 @@ class Loss:
 
 @runtime_checkable
 class Metrics(Protocol):
-    """Sums over the examples validated so far. Processes exchange them, so they must be picklable."""
+    """What was gathered from the examples validated so far: sums, or whole answers by the names of their examples.
+
+    Processes exchange them, so they must be picklable.
+    """
 
     def merge(self, others: Sequence[Any]) -> "Metrics":
-        """The sums of several processes as one, in the order of their ranks."""
+        """Those of several processes as one, in the order of their ranks."""
 
     def figures(self) -> dict[str, float]:
         """By column of metrics.csv, the score among them."""
@@ -114,6 +117,11 @@ class Task(ABC):
         """The data; DataError if it cannot be used."""
 
     @classmethod
+    def adapt_recipe(cls, recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A recipe without what changes of other keys make obsolete; both as YAML has them."""
+        return recipe
+
+    @classmethod
     def network_kwargs(cls, config: RunConfig) -> dict[str, Any]:
         """Keyword arguments of the network that the section `data.` decides."""
         return {}
@@ -171,11 +179,14 @@ class Task(ABC):
 
     @abstractmethod
     def metrics(self) -> Metrics:
-        """Sums over nothing so far."""
+        """Without any example so far."""
 
     @abstractmethod
     def validate(self, network: nn.Module, batch: Batch, metrics: Any) -> None:
-        """Add the valid examples of a batch; `network` is the weight average, in eval mode."""
+        """Add the valid examples of a batch; `network` is the weight average, in eval mode.
+
+        An answer must not depend on the other examples of the batch, because processes share batches.
+        """
 
     @abstractmethod
     def report(self, network: nn.Module, batches: Iterable[Batch]) -> Report:

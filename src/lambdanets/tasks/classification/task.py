@@ -105,7 +105,19 @@ class Classification(Task):
     def open(cls, config: RunConfig) -> Splits:
         images = open_images(config.data)
         decided = dict(zip(cls.decided_by_data, (len(images.classes), images.channels), strict=True))
-        return Splits(images.train, images.val, decided, images.smallest_class)
+        return Splits(images.train, images.val, decided, spare=(images.smallest_class or 1) - 1)
+
+    @classmethod
+    def adapt_recipe(cls, recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Without the image size of its network, where the changes set one for the data.
+
+        >>> Classification.adapt_recipe({"model": {"k": 4, "image_size": 8}}, {"data": {"image_size": 16}})
+        {'model': {'k': 4}}
+        """
+        own, wanted = recipe.get("model"), changes.get("data")
+        if not isinstance(own, Mapping) or not isinstance(wanted, Mapping) or "image_size" not in wanted:
+            return recipe
+        return {**recipe, "model": {key: value for key, value in own.items() if key != "image_size"}}
 
     @classmethod
     def network_kwargs(cls, config: RunConfig) -> dict[str, Any]:
