@@ -38,7 +38,7 @@ def small_network(**options) -> nn.Module:
 
 def estimate_from(network: nn.Module, batches) -> None:
     """From tensors."""
-    made = [Batch(inputs=images, units=len(images), names=["x"] * len(images)) for images in batches]
+    made = [Batch(inputs=images, counts=[1] * len(images), names=["x"] * len(images)) for images in batches]
     estimate_statistics(network, made, lambda batch: network(batch.inputs))
 
 

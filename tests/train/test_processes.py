@@ -297,11 +297,11 @@ from lambdanets.train.lockstep import Lockstep
 class Numbers(Loader):
     def batches(self):
         for i in range(rank * 3):
-            yield Batch(inputs=torch.tensor([i, i]), units=2, valid=torch.ones(2, dtype=torch.bool))
+            yield Batch(inputs=torch.tensor([i, i]), counts=[1, 1], valid=torch.ones(2, dtype=torch.bool))
 
 rank = int(sys.argv[1])
 distributed.init_process_group("gloo", f"file://{sys.argv[2]}", rank=rank, world_size=2)
-filler = Batch(inputs=torch.tensor([0]), units=0, valid=torch.tensor([False]))
+filler = Batch(inputs=torch.tensor([0]), counts=[1], valid=torch.tensor([False]))
 batches = list(Lockstep(Numbers(), filler))
 assert len(batches) == 3
 assert sum(int(batch.valid.sum()) for batch in batches) == rank * 6

@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import lightning.pytorch as pl
-import torch
 
 from lambdanets.data import Data
 from lambdanets.runs.complete import complete
@@ -45,7 +44,7 @@ def assemble(config: RunConfig) -> Assembly:
             f"there is no step to train: {batches} batches in an epoch, "
             f"trainer.limit_train_batches={config.trainer.limit_train_batches}"
         )
-    return Assembly(config, task, data, Learner(network, task, config.optim, steps, memory_format(config)))
+    return Assembly(config, task, data, Learner(network, task, config.optim, steps))
 
 
 def completed(config: RunConfig) -> RunConfig:
@@ -63,7 +62,3 @@ def open_for_evaluation(config: RunConfig) -> tuple[Task, Data]:
     config = kind.complete(config, network_on_meta(config.model, {}).config, splits)
     task = kind.create(config, splits)
     return task, task.data(config, splits)
-
-
-def memory_format(config: RunConfig) -> torch.memory_format:
-    return torch.channels_last if config.model.channels_last else torch.contiguous_format

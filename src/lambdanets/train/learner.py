@@ -38,11 +38,10 @@ class Learner(LightningModule):
         task: Task,
         optim: OptimConfig,
         steps: Steps,
-        memory_format: torch.memory_format = torch.contiguous_format,
     ) -> None:
         super().__init__()
         self.task, self.optim, self.steps = task, optim, steps
-        self.model = model.to(memory_format=memory_format)  # type: ignore[call-overload]
+        self.model = model.to(memory_format=task.memory_format)  # type: ignore[call-overload]
         set_norm_decay(model, optim.bn_decay, steps.run)
         self.average = deepcopy(model).requires_grad_(False)
         self.decay = decay_for(optim.ema_decay, steps.run, WEIGHTS_REMEMBER)
@@ -80,7 +79,7 @@ class Learner(LightningModule):
         self.names += batch.names
         return mean
 
-    def nominal_weight(self) -> int | None:
+    def nominal_weight(self) -> float | None:
         """What sums are divided by where several processes or batches make a step; None if each step is one batch.
 
         The weight of all of them is known only once the last batch was seen, so gradients are rescaled then, by
@@ -88,7 +87,8 @@ class Learner(LightningModule):
         """
         if self.trainer.world_size == 1 and self.trainer.accumulate_grad_batches == 1:
             return None
-        return max(1, self.steps.items // (self.trainer.accumulate_grad_batches * self.trainer.world_size))
+        batches = self.trainer.accumulate_grad_batches * self.trainer.world_size
+        return self.task.item_weight * max(1, self.steps.items // batches)
 
     def rescale_gradients(self) -> None:
         """So that the gradient is that of the summed loss over the summed weight, however it was split."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor, nn
 
 from lambdanets.data import Batch, Data, Splits
@@ -22,7 +23,6 @@ class Score(NamedTuple):
 
     column: str  # of metrics.csv, such as val_accuracy
     label: str  # in texts and tables, such as accuracy
-    higher_is_better: bool = True
     is_percentage: bool = False  # a fraction that is shown as a percentage
 
     def show(self, value: float) -> str:
@@ -69,8 +69,8 @@ class Report(Protocol):
     def figures(self) -> dict[str, Any]:
         """Numbers by name, as JSON can hold them."""
 
-    def draw(self, folder: Path) -> list[str]:
-        """Write pictures into a folder; their names."""
+    def draw(self, folder: Path) -> None:
+        """Write the pictures of the task into a folder."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,11 @@ class Task(ABC):
 
     A task is made in steps, for each needs what the one before found out: `open` the data, build the network with what
     the data decides, `complete` the configuration with both, `create` the task. `load` makes one without the data.
-    Tasks are sent to the workers that load data, so they hold settings and no large tensors.
+
+    `open` does not see the network, so whatever cuts the data into items is a key of `data.`, which `network_kwargs`
+    passes to the network. What `open` finds out beside the splits, such as classes, goes into a subclass of `Splits`;
+    what an evaluation on other data must keep, `complete` writes into the configuration. Tasks are sent to the workers
+    that load data, so they hold settings and no large tensors.
     """
 
     name: ClassVar[str]
@@ -104,7 +108,9 @@ class Task(ABC):
     sections: ClassVar[Mapping[str, type]]  # of the configuration, where they differ from `config.SECTIONS`
     decided_by_data: ClassVar[tuple[str, ...]] = ()  # fields of the network, see `Splits.network`
     panels: ClassVar[tuple[Panel, ...]] = ()  # of the curves, beside losses and learning rate
-    pictures: ClassVar[tuple[str, ...]] = ()  # that a report draws
+    memory_format: torch.memory_format = torch.contiguous_format  # of the weights
+    item_weight: float = 1.0  # about the `Loss.weight` of an item, for the scale of losses in a step of several batches
+    pictures: ClassVar[tuple[str, ...]] = ()  # names of the files that a report draws
 
     @classmethod
     @abstractmethod
