@@ -7,8 +7,7 @@ import pytest
 from rich.console import Console
 
 from lambdanets.cli.main import main
-from lambdanets.runs import RunFolder
-from lambdanets.runs import train
+from lambdanets.runs import RunFolder, train
 from test_examples import example
 from tiny import tiny
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from compare import SWEEP
 from lambdanets.models import create_model, load_model
 from lambdanets.models.checkpoint import CheckpointError, sha256_of_config
-from lambdanets.runs.parsing import to_tree
-from lambdanets.train.config import ConfigError
-from lambdanets.runs.description import Description
 from lambdanets.runs import RunError, RunFolder
-from lambdanets.runs.restore import described_network, restore
 from lambdanets.runs.configs import as_yaml
+from lambdanets.runs.description import Description
+from lambdanets.runs.parsing import to_tree
+from lambdanets.runs.restore import described_network, restore
+from lambdanets.train.config import ConfigError
 from tiny import tiny
 
 pytestmark = pytest.mark.unchecked
@@ -80,9 +80,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-RUN = json.loads(
-    json.dumps(asdict(Description(model="m", data="d", parameters=5, started="s", score=0.5)))
-)
+RUN = json.loads(json.dumps(asdict(Description(model="m", data="d", parameters=5, started="s", score=0.5))))
 
 
 @MANY

@@ -1,4 +1,4 @@
-"""What a task is: everything that is specific to what is learnt. Nothing else in `train` knows it."""
+"""The protocol of tasks: everything that is specific to what is learnt. The rest of `train` works with any task."""
 
 import json
 from abc import ABC, abstractmethod
@@ -18,9 +18,9 @@ STATE = "task.json"  # in the folder of a saved network
 
 
 class Score(NamedTuple):
-    """The figure that a run is judged by."""
+    """The metric that a run is judged by."""
 
-    column: str  # of metrics.csv, such as val_accuracy
+    column: str  # its column in metrics.csv, such as val_accuracy
     label: str  # in texts and tables, such as accuracy
     higher_is_better: bool = True
     is_percentage: bool = False  # a fraction that is shown as a percentage
@@ -35,11 +35,11 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True)
 class Loss:
-    """A sum, and what to divide it by: the learner does so over all processes and accumulated batches together."""
+    """A summed loss and its weight. The learner divides the sums over all processes and accumulated batches."""
 
     total: Tensor
-    weight: int | float  # how many images, tokens, ... the sum is over
-    parts: Mapping[str, Tensor] = field(default_factory=dict)  # terms of the total, to be logged
+    weight: int | float  # the number of images, tokens, ... in the sum
+    parts: Mapping[str, Tensor] = field(default_factory=dict)  # terms of the total, for logging
 
     def detached(self) -> "Loss":
         return Loss(self.total.detach(), self.weight, {name: part.detach() for name, part in self.parts.items()})
@@ -47,95 +47,95 @@ class Loss:
 
 @runtime_checkable
 class Metrics(Protocol):
-    """Sums over the examples validated so far. Processes exchange them, so they must be picklable."""
+    """Sums over the validation examples so far. Processes exchange them, so they must be picklable."""
 
     def merge(self, others: Sequence[Any]) -> "Metrics":
-        """The sums of several processes as one, in the order of their ranks."""
+        """Merge the sums of several processes, in the order of their ranks."""
 
     def figures(self) -> dict[str, float]:
-        """By column of metrics.csv, the score among them."""
+        """Values by column of metrics.csv, including the score."""
 
 
 @runtime_checkable
 class Report(Protocol):
-    """How a trained network does on the validation data; its `str` is what commands print."""
+    """The evaluation of a trained network; commands print its `str`."""
 
     @property
     def score(self) -> float: ...
 
     def figures(self) -> dict[str, Any]:
-        """Numbers by name, as JSON can hold them."""
+        """Numbers by name, for JSON."""
 
     def draw(self, folder: Path) -> list[str]:
-        """Write pictures into a folder; their names."""
+        """Write pictures into a folder and return their names."""
 
 
 @dataclass(frozen=True)
 class Prediction(ABC):
-    """The answer for one input, or why there is none."""
+    """The prediction for one input, or the error."""
 
     input: str
     error: str | None = None
 
     @abstractmethod
     def cells(self) -> list[str]:
-        """The answer as cells of a table."""
+        """The prediction as cells of a table."""
 
     @abstractmethod
     def as_json(self) -> dict[str, Any]:
-        """The answer and the error."""
+        """The prediction and the error, for JSON."""
 
 
 class Task(ABC):
-    """Data, targets, loss, metrics, report and prediction of what is learnt.
+    """Data, loss, metrics, report and prediction of what is learnt.
 
-    A task is made in steps, for each needs what the one before found out: `open` the data, build the network with what
-    the data decides, `complete` the configuration with both, `create` the task. `load` makes one without the data.
-    Tasks are sent to the workers that load data, so they hold settings and no large tensors.
+    A task is made in steps: `open` the data, build the network with the keyword arguments that the data determines,
+    `complete` the configuration with both, `create` the task. `load` makes a task without the data, for prediction.
+    Tasks are pickled to the workers that load data, so they hold settings and no large tensors.
     """
 
     name: ClassVar[str]
-    unit: ClassVar[str]  # what speed is counted in: images, tokens, ...
+    unit: ClassVar[str]  # the unit of speed: images, tokens, ...
     items: ClassVar[str]  # what the data consists of: images, documents, ...
     score: ClassVar[Score]
-    sections: ClassVar[Mapping[str, type]]  # of the configuration, where they differ from `config.SECTIONS`
-    decided_by_data: ClassVar[tuple[str, ...]] = ()  # fields of the network, see `Splits.network`
-    panels: ClassVar[tuple[Panel, ...]] = ()  # of the curves, beside losses and learning rate
-    pictures: ClassVar[tuple[str, ...]] = ()  # that a report draws
+    sections: ClassVar[Mapping[str, type]]  # configuration classes that differ from `config.SECTIONS`
+    decided_by_data: ClassVar[tuple[str, ...]] = ()  # fields of the network; see `Splits.network`
+    panels: ClassVar[tuple[Panel, ...]] = ()  # of curves.png, in addition to loss and learning rate
+    pictures: ClassVar[tuple[str, ...]] = ()  # files that a report draws
 
     @classmethod
     @abstractmethod
     def check(cls, config: RunConfig) -> None:
-        """Refuse a configuration that cannot be, without looking at the data."""
+        """Raise an error for an invalid configuration, without opening the data."""
 
     @classmethod
     @abstractmethod
     def open(cls, config: RunConfig) -> Splits:
-        """The data; DataError if it cannot be used."""
+        """Open the data; DataError if it cannot be used."""
 
     @classmethod
     def network_kwargs(cls, config: RunConfig) -> dict[str, Any]:
-        """Keyword arguments of the network that the section `data.` decides."""
+        """Keyword arguments of the network that the section `data.` determines."""
         return {}
 
     @classmethod
     def complete(cls, config: RunConfig, network: Any, splits: Splits | None) -> RunConfig:
-        """With what the network's configuration decides, and the data if it was opened."""
+        """Fill in the values that the network and, if it was opened, the data determine."""
         return config
 
     @classmethod
     def incomplete(cls, config: RunConfig) -> list[str]:
-        """The keys that `complete` sets and that this configuration lacks."""
+        """The keys that `complete` would set and that are missing."""
         return []
 
     @classmethod
     @abstractmethod
     def create(cls, config: RunConfig, splits: Splits) -> "Task":
-        """Of a complete configuration."""
+        """Create the task of a complete configuration."""
 
     @abstractmethod
     def train_example(self, read: Any) -> Any:
-        """From what an item reads to an example, in a worker; torch's default generator is seeded for it."""
+        """Make an example from what an item reads, in a worker. torch's default generator is seeded for each item."""
 
     @abstractmethod
     def val_example(self, read: Any) -> Any:
@@ -143,11 +143,11 @@ class Task(ABC):
 
     @abstractmethod
     def collate(self, examples: Sequence[Any]) -> Batch:
-        """A batch of examples; of none too, if none of them could be read."""
+        """Make a batch of examples. The list is empty if none could be read."""
 
     @abstractmethod
     def filler(self) -> Batch:
-        """A batch whose examples are not valid, which keeps processes in step."""
+        """A batch without valid examples, which keeps processes in step."""
 
     def data(self, config: RunConfig, splits: Splits) -> Data:
         return Data(
@@ -163,54 +163,54 @@ class Task(ABC):
 
     @abstractmethod
     def loss(self, network: nn.Module, batch: Batch) -> Loss:
-        """Of a training batch, of which every example is valid or has no weight."""
+        """The loss of a training batch. Examples that are not valid must have no weight."""
 
     @abstractmethod
     def forward(self, network: nn.Module, batch: Batch) -> Any:
-        """The network on the inputs of a batch, without the targets."""
+        """Run the network on the inputs of a batch, without the targets."""
 
     @abstractmethod
     def metrics(self) -> Metrics:
-        """Sums over nothing so far."""
+        """New, empty metrics."""
 
     @abstractmethod
     def validate(self, network: nn.Module, batch: Batch, metrics: Any) -> None:
-        """Add the valid examples of a batch; `network` is the weight average, in eval mode."""
+        """Add the valid examples of a batch to `metrics`. `network` has the averaged weights and is in eval mode."""
 
     @abstractmethod
     def report(self, network: nn.Module, batches: Iterable[Batch]) -> Report:
-        """At the end of a run, or when it is evaluated."""
+        """Evaluate a network on all batches, at the end of a run or for `lambdanets eval`."""
 
     @abstractmethod
     def predict(self, network: nn.Module, inputs: Sequence[str], *, top: int) -> Iterator[Prediction]:
-        """Answers to what a user gives, in order."""
+        """Predictions for the inputs that a user gives, in order."""
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """What prediction needs beside the network, as JSON can hold it: classes, normalisation, ..."""
+        """What prediction needs besides the network, for JSON: classes, normalisation, ..."""
 
     @classmethod
     @abstractmethod
     def from_state(cls, state: Mapping[str, Any]) -> "Task":
-        """ValueError if it is not what `state` returns."""
+        """The task of a state; ValueError if `state` did not return it."""
 
     @abstractmethod
     def check_network(self, network: nn.Module) -> None:
-        """ValueError if the network does not fit."""
+        """Raise ValueError if the network does not fit the task."""
 
     @abstractmethod
     def check_same(self, saved: Any) -> None:
-        """ValueError if a network that was trained for `saved` has no answers for this task, as with other classes."""
+        """Raise ValueError if a network trained for `saved` does not fit this task, for example with other classes."""
 
     def save(self, folder: Path) -> None:
-        """Write what prediction needs into the folder of the network."""
+        """Write `task.json` into the folder of the network."""
         folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"task": self.name, **self.state()}, indent=2)
         write_atomically(folder / STATE, f"{text}\n".encode())
 
     @classmethod
     def load(cls, folder: Path) -> "Task":
-        """From a folder that `save` wrote; OSError or ValueError if it is not there or damaged."""
+        """Read `task.json` from a folder; OSError or ValueError if it is missing or damaged."""
         state = read_json(folder / STATE)
         if not isinstance(state, dict) or state.pop("task", None) != cls.name:
             raise ValueError(f"it does not describe a task {cls.name}")
