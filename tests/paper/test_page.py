@@ -9,7 +9,7 @@ import pytest
 
 from lambdanets.cli.main import main
 from lambdanets.paper.complexity import LAWS
-from lambdanets.paper.entries import Entry
+from lambdanets.paper.entries import PublishedEntry
 from lambdanets.paper.measure import Measured, Measurement, Settings, rows
 from lambdanets.paper.networks import networks
 from lambdanets.paper.page import page
@@ -58,12 +58,14 @@ COUNTED = [
 
 @pytest.fixture(scope="module")
 def entries():
-    found = [Entry(2, law.layer, law.quantity, law.formula, law.formula, "matches") for law in LAWS]
+    found = [PublishedEntry(2, law.layer, law.quantity, law.formula, law.formula, "matches") for law in LAWS]
     for table, row, quantity, value in published():
         if table in (9, 12) and quantity in ("flops_G", "params_M"):
-            found.append(Entry(table, row, quantity, value, float(value) + 0.0625, "differs", "it was <rounded>"))
+            found.append(
+                PublishedEntry(table, row, quantity, value, float(value) + 0.0625, "differs", "it was <rounded>")
+            )
         else:
-            found.append(Entry(table, row, quantity, value, None, "the paper's"))
+            found.append(PublishedEntry(table, row, quantity, value, None, "the paper's"))
     return found
 
 
@@ -131,7 +133,7 @@ def test_a_part_has_the_pictures_that_it_can_have(entries):
 
 
 def test_text_is_escaped():
-    entry = Entry(8, "<b>", "top1", "1 & 2", None, "the paper's", '"why" <i>')
+    entry = PublishedEntry(8, "<b>", "top1", "1 & 2", None, "the paper's", '"why" <i>')
     text = page([entry], [])
     assert "&lt;b&gt;" in text
     assert "1 &amp; 2" in text

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lambdanets.data import Batch, Budget, Data, DataConfig, Item, Split, Splits
+from lambdanets.data import Batch, Data, DataConfig, Item, Split, Splits, UnitBudget
 from lambdanets.train.config import RunConfig
 from lambdanets.train.task import Loss, Prediction, Score, Task
 
@@ -87,7 +87,7 @@ class FitLine(Task):
             collate=self.collate,
             filler=self.filler,
             batch_size=batch_size,
-            train_batching=Budget(splits.train.lengths, budget),
+            train_batching=UnitBudget(splits.train.lengths, budget),
         )
 
     def errors(self, network: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ from lambdanets.cli.parser import Subparsers, UserError, add_command, check_writ
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from lambdanets.paper import Entry
+    from lambdanets.paper import PublishedEntry
     from lambdanets.paper.measure import Measured, Measurement
 
 SUMMARY = "compare the tables of the paper with our own counts and measurements"
@@ -91,7 +91,7 @@ def tracked(what: str) -> Callable[[Iterable[Any]], Iterable[Any]]:
     return lambda items: track(list(items), what, console=console, transient=True, disable=not console.is_terminal)
 
 
-def figures(entries: "list[Entry]") -> "Iterable[Table]":
+def figures(entries: "list[PublishedEntry]") -> "Iterable[Table]":
     from lambdanets.cli.tables import MISSING, table
     from lambdanets.paper.entries import title
 
@@ -137,7 +137,7 @@ def speeds(measurement: "Measurement") -> "Iterable[Table]":
         yield shown
 
 
-def report(entries: "list[Entry]", measurement: "Measurement | None") -> dict[str, Any]:
+def report(entries: "list[PublishedEntry]", measurement: "Measurement | None") -> dict[str, Any]:
     written: dict[str, Any] = {"entries": [asdict(entry) for entry in entries]}
     if measurement is not None:
         written["measured"] = [asdict(measured) for measured in measurement.rows]

@@ -1,7 +1,7 @@
 """Items from files, data sets and streams, as batches; nothing here knows a network or a task."""
 
 from lambdanets.data.batches import Batch, Collate, Skip, ToExample
-from lambdanets.data.batching import Batching, Budget, FixedSize
+from lambdanets.data.batching import Batching, FixedSize, UnitBudget
 from lambdanets.data.config import DataConfig
 from lambdanets.data.data import Data, Splits
 from lambdanets.data.loader import Loader, Position, Share
@@ -12,7 +12,6 @@ __all__ = [
     "BadItemError",
     "Batch",
     "Batching",
-    "Budget",
     "Collate",
     "Data",
     "DataConfig",
@@ -29,6 +28,7 @@ __all__ = [
     "Stream",
     "Subset",
     "ToExample",
+    "UnitBudget",
     "first",
     "mixed",
     "seeded",

@@ -42,13 +42,13 @@ class FixedSize:
 
 
 @dataclass(frozen=True, eq=False)
-class Budget:
+class UnitBudget:
     """As many items of similar length as fit `budget` when all are padded to the longest; at least one.
 
     Shuffled epochs mix items of equal length and the order of batches. Lengths in a batch are the same in every epoch,
     so the number of batches is, too.
 
-    >>> by_length = Budget(torch.tensor([5, 1, 3, 1, 9]), budget=6)
+    >>> by_length = UnitBudget(torch.tensor([5, 1, 3, 1, 9]), budget=6)
     >>> list(by_length.batches(5, shuffle=False, seed=0, epoch=0, first=0))
     [[1, 3], [2], [0], [4]]
     """

@@ -23,7 +23,7 @@ from lambdanets.ops.content import content_lambda
 from lambdanets.ops.geometry import Grid, embeddings
 from lambdanets.ops.pairs import position_lambda
 from lambdanets.ops.plans.convolution import convolved_lambdas
-from lambdanets.paper.entries import Entry
+from lambdanets.paper.entries import PublishedEntry
 
 Sizes = Mapping[str, int]
 Make = Callable[[Sizes], Tensor]
@@ -186,7 +186,7 @@ def in_letters(powers: Mapping[str, float]) -> str:
     return f"{product(1)} / {below}" if below else product(1)
 
 
-def check(law: Law) -> Entry:
+def check(law: Law) -> PublishedEntry:
     """Ours is what was counted; where counts disagree, the first that is not what the formula says."""
     found = []
     for term, counts in law.terms.items():
@@ -195,4 +195,4 @@ def check(law: Law) -> Entry:
         found.append(next((powers for powers in grown if powers != expected), expected))
     right = found == [exponents(term) for term in law.terms]
     ours = " + ".join(map(in_letters, found))
-    return Entry(2, law.layer, law.quantity, law.formula, ours, "matches" if right else "differs")
+    return PublishedEntry(2, law.layer, law.quantity, law.formula, ours, "matches" if right else "differs")

@@ -30,7 +30,7 @@ QUANTITIES = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class PublishedEntry:
     """What a table says of a row, and what we say."""
 
     table: int
@@ -58,7 +58,7 @@ def title(table: int) -> str:
     return f"Table {table}: {TITLES[table]}"
 
 
-def summary(entries: Sequence[Entry]) -> str:
+def summary(entries: Sequence[PublishedEntry]) -> str:
     """How many match, in one sentence."""
     formulas = [entry for entry in entries if isinstance(entry.ours, str)]
     figures = [entry for entry in entries if isinstance(entry.ours, float)]
@@ -72,16 +72,16 @@ def summary(entries: Sequence[Entry]) -> str:
     return "; ".join(parts)
 
 
-def _matching(entries: Iterable[Entry]) -> int:
+def _matching(entries: Iterable[PublishedEntry]) -> int:
     return sum(entry.verdict == "matches" for entry in entries)
 
 
-def published(entries: Iterable[Entry], table: int, quantity: str) -> dict[str, float]:
+def published(entries: Iterable[PublishedEntry], table: int, quantity: str) -> dict[str, float]:
     """What the paper prints of a quantity, by row."""
     return {e.row: float(e.published) for e in entries if (e.table, e.quantity) == (table, quantity)}
 
 
-def ours(entries: Iterable[Entry], table: int, quantity: str) -> dict[str, float]:
+def ours(entries: Iterable[PublishedEntry], table: int, quantity: str) -> dict[str, float]:
     """What we count of it, by row."""
     these = (e for e in entries if (e.table, e.quantity) == (table, quantity))
     return {e.row: e.ours for e in these if isinstance(e.ours, float)}

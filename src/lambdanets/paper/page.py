@@ -6,7 +6,7 @@ from html import escape
 from itertools import groupby
 
 from lambdanets.paper.comparison import COLUMNS, comparison, heading
-from lambdanets.paper.entries import Entry, summary, title
+from lambdanets.paper.entries import PublishedEntry, summary, title
 from lambdanets.paper.measure import Measurement
 from lambdanets.paper.networks import networks
 from lambdanets.paper.pictures import Picture, pictures
@@ -36,7 +36,7 @@ HEAD = """<!DOCTYPE html>
 """
 
 
-def page(entries: Sequence[Entry], counted: Sequence[Counted], measurement: Measurement | None = None) -> str:
+def page(entries: Sequence[PublishedEntry], counted: Sequence[Counted], measurement: Measurement | None = None) -> str:
     """The tables that the entries are from, with pictures where there is something to see."""
     parts = [
         "<h1>LambdaNetworks: the paper's tables, regenerated</h1>",
@@ -59,7 +59,7 @@ def figure(picture: Picture) -> str:
     return f'<figure><img src="{source}" alt="{escape(picture.name)}"><figcaption>{words}</figcaption></figure>'
 
 
-def section(table: int, entries: Sequence[Entry]) -> str:
+def section(table: int, entries: Sequence[PublishedEntry]) -> str:
     """A table of the paper; each of its rows has a line for every figure."""
     lines = []
     for row, figures in groupby(entries, key=lambda entry: entry.row):
@@ -72,7 +72,7 @@ def section(table: int, entries: Sequence[Entry]) -> str:
     return f'<h2 id="table-{table}">{escape(title(table))}</h2><table>{heads}<tbody>{"".join(lines)}</tbody></table>'
 
 
-def cells(entry: Entry) -> str:
+def cells(entry: PublishedEntry) -> str:
     quantity = entry.quantity_in_words + (" (the paper's)" if entry.ours is None else "")
     return (
         f"<td>{escape(quantity)}</td>{number(entry.published)}{number(entry.ours_in_words)}"

@@ -7,7 +7,7 @@ from importlib.resources import files
 
 from lambdanets.bench.job import Track, untracked
 from lambdanets.paper import complexity
-from lambdanets.paper.entries import TITLES, Entry
+from lambdanets.paper.entries import TITLES, PublishedEntry
 from lambdanets.paper.memory import MEMORY
 from lambdanets.paper.networks import KNOWN, networks
 from lambdanets.paper.sizes import configuration, flops, parameters
@@ -15,13 +15,13 @@ from lambdanets.paper.sizes import configuration, flops, parameters
 TABLES = tuple(TITLES)
 
 
-def regenerate(table: int | None = None, track: Track = untracked) -> list[Entry]:
+def regenerate(table: int | None = None, track: Track = untracked) -> list[PublishedEntry]:
     """All figures of one table, or of all; `track` sees them pass.
 
     >>> [entry.verdict for entry in regenerate(9) if entry.quantity == "flops_G"]
     ['matches', 'matches', 'matches', 'matches', 'matches', 'matches']
     """
-    wanted: list[Callable[[], Entry]] = []
+    wanted: list[Callable[[], PublishedEntry]] = []
     if table in (None, 2):
         wanted += [partial(complexity.check, law) for law in complexity.LAWS]
     wanted += [partial(entry, *figure) for figure in published() if table in (None, figure[0])]
@@ -39,14 +39,14 @@ def printed(table: int, quantity: str) -> dict[str, float]:
     return {row: float(value) for which, row, what, value in published() if (which, what) == (table, quantity)}
 
 
-def entry(table: int, row: str, quantity: str, value: str) -> Entry:
+def entry(table: int, row: str, quantity: str, value: str) -> PublishedEntry:
     ours = COUNTED[quantity](table, row) if quantity in COUNTED else None
     if ours is None:
-        return Entry(table, row, quantity, value, None, "the paper's")
+        return PublishedEntry(table, row, quantity, value, None, "the paper's")
     if as_printed(ours, value):
-        return Entry(table, row, quantity, value, ours, "matches")
+        return PublishedEntry(table, row, quantity, value, ours, "matches")
     reason = KNOWN.get((table, row), "") if quantity == "params_M" else ""
-    return Entry(table, row, quantity, value, ours, "differs", reason)
+    return PublishedEntry(table, row, quantity, value, ours, "differs", reason)
 
 
 def as_printed(ours: float, value: str) -> bool:

@@ -18,13 +18,13 @@ from lambdanets.train.learner import averaged_weights
 from lambdanets.train.task import STATE, Task
 
 
-class Restored(NamedTuple):
+class RestoredRun(NamedTuple):
     network: Network
     task: Task
     complaints: list[str]  # about damaged checkpoints that were skipped
 
 
-def restore(run: RunFolder) -> Restored:
+def restore(run: RunFolder) -> RestoredRun:
     """Load the averaged weights of a finished run, or of its newest intact checkpoint, and its task."""
     description, task = run.description(), restore_task(run)
     complaints: list[str] = []
@@ -37,7 +37,7 @@ def restore(run: RunFolder) -> Restored:
         task.check_network(network)
     except ValueError as error:
         raise RunError(f"{described_in(run)}: {error}") from error
-    return Restored(network, task, complaints)
+    return RestoredRun(network, task, complaints)
 
 
 def restore_task(run: RunFolder) -> Task:

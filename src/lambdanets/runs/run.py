@@ -29,8 +29,8 @@ from lambdanets.train.checkpointing import StoppedError
 from lambdanets.train.config import ConfigError, RunConfig
 from lambdanets.train.curves import draw_curves
 from lambdanets.train.datamodule import DataModule
+from lambdanets.train.first_step import FirstStep
 from lambdanets.train.history import History
-from lambdanets.train.restored import Restored
 from lambdanets.train.strategies import ended_together, whole_state
 from lambdanets.train.task import Report, Task
 from lambdanets.train.trainer import make_trainer, own_callbacks, quiet
@@ -75,9 +75,9 @@ def train(
     console = console or Console(stderr=True, quiet=True)
     made = assemble(config)
     history = History(run.metrics, made.config.trainer.log_every_n_steps, made.task.unit)
-    restored = Restored()
+    first_step = FirstStep()
     own = own_callbacks(made.config, run.path, history, made.data, console)
-    trainer = make_trainer(made.config, run.path, [*own, *callbacks, restored])
+    trainer = make_trainer(made.config, run.path, [*own, *callbacks, first_step])
     console.quiet = console.quiet or not trainer.is_global_zero
     # Lightning would do this only after it has loaded a checkpoint.
     trainer.precision_plugin.convert_module(made.learner)
@@ -93,7 +93,7 @@ def train(
                 write_atomically(run.config_file, as_yaml(made.config).encode())
                 run.describe(description)
                 made.task.save(run.model)
-            with restored.or_damaged(start):
+            with first_step.or_damaged(start):
                 module = DataModule(made.data, made.config.seed)
                 trainer.fit(made.learner, datamodule=module, ckpt_path=start, weights_only=True)
     except StoppedError:

@@ -5,7 +5,7 @@ Accuracies are always the paper's, and say so. A row that lacks one of its two f
 
 from collections.abc import Sequence
 
-from lambdanets.paper.entries import Entry
+from lambdanets.paper.entries import PublishedEntry
 from lambdanets.paper.measure import Measurement
 from lambdanets.paper.pictures.drawing import Picture
 from lambdanets.paper.pictures.placement import placements
@@ -17,7 +17,9 @@ from lambdanets.paper.sizes import Counted
 __all__ = ["Picture", "pictures"]
 
 
-def pictures(entries: Sequence[Entry], counted: Sequence[Counted], measurement: Measurement | None) -> list[Picture]:
+def pictures(
+    entries: Sequence[PublishedEntry], counted: Sequence[Counted], measurement: Measurement | None
+) -> list[Picture]:
     """Those that these figures have something to show in."""
     made = (sizes(counted), scopes(entries), placements(entries, measurement), speeds(entries, measurement))
     return [picture for picture in made if picture is not None]

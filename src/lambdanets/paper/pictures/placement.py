@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 
-from lambdanets.paper.entries import Entry, ours, published
+from lambdanets.paper.entries import PublishedEntry, ours, published
 from lambdanets.paper.measure import Measurement
 from lambdanets.paper.pictures.drawing import (
     BLUE,
@@ -25,7 +25,7 @@ CAPTION = (
 )
 
 
-def placements(entries: Sequence[Entry], measurement: Measurement | None) -> Picture | None:
+def placements(entries: Sequence[PublishedEntry], measurement: Measurement | None) -> Picture | None:
     """A line for each placement, a panel for each quantity."""
     quantities = {
         TOP1: (published(entries, 12, "top1"), ORANGE),

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from lambdanets.paper.entries import Entry, ours, published
+from lambdanets.paper.entries import PublishedEntry, ours, published
 from lambdanets.paper.pictures.drawing import BLUE, ORANGE, TOP1, Picture, new_figure, svg
 
 CAPTION = (
@@ -11,7 +11,7 @@ CAPTION = (
 )
 
 
-def scopes(entries: Sequence[Entry]) -> Picture | None:
+def scopes(entries: Sequence[PublishedEntry]) -> Picture | None:
     counted, printed = ours(entries, 9, "flops_G"), published(entries, 9, "flops_G")
     top1 = published(entries, 9, "top1")
     if not counted:

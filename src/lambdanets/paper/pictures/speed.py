@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 
-from lambdanets.paper.entries import Entry, published
+from lambdanets.paper.entries import PublishedEntry, published
 from lambdanets.paper.measure import Measurement
 from lambdanets.paper.pictures.drawing import (
     BLUE,
@@ -29,7 +29,7 @@ FAMILIES = {
 }
 
 
-def speeds(entries: Sequence[Entry], measurement: Measurement | None) -> Picture | None:
+def speeds(entries: Sequence[PublishedEntry], measurement: Measurement | None) -> Picture | None:
     """The two tables trained differently, and have a panel each."""
     found = {}
     for table in (12, 13):

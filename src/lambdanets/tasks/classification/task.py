@@ -32,7 +32,7 @@ from lambdanets.train.panels import GREEN, ORANGE, Line, Panel
 from lambdanets.train.task import Loss, Score, Task
 
 
-class Labelled(NamedTuple):
+class ClassificationInputs(NamedTuple):
     """The inputs of a batch, and the examples it is made of."""
 
     images: UInt8[Tensor, "*b c s s"]
@@ -136,23 +136,23 @@ class Classification(Task):
 
     # Examples and batches.
 
-    def train_example(self, read: LabelledImage) -> Labelled:
-        return Labelled(self.transform_train(read.image), read.label)
+    def train_example(self, read: LabelledImage) -> ClassificationInputs:
+        return ClassificationInputs(self.transform_train(read.image), read.label)
 
-    def val_example(self, read: LabelledImage) -> Labelled:
-        return Labelled(self.transform_val(read.image), read.label)
+    def val_example(self, read: LabelledImage) -> ClassificationInputs:
+        return ClassificationInputs(self.transform_val(read.image), read.label)
 
-    def collate(self, examples: Sequence[Labelled]) -> Batch:
+    def collate(self, examples: Sequence[ClassificationInputs]) -> Batch:
         size, channels = self.settings.image_size, len(self.settings.mean)
         images = torch.empty(0, channels, size, size, dtype=torch.uint8)
         if examples:
             images = torch.stack([example.images for example in examples])
         labels = torch.tensor([example.labels for example in examples], dtype=torch.int64)
-        return Batch(inputs=Labelled(images, labels), units=len(examples))
+        return Batch(inputs=ClassificationInputs(images, labels), units=len(examples))
 
     def filler(self) -> Batch:
         size, channels = self.settings.image_size, len(self.settings.mean)
-        blank = Labelled(torch.zeros(channels, size, size, dtype=torch.uint8), IGNORED)
+        blank = ClassificationInputs(torch.zeros(channels, size, size, dtype=torch.uint8), IGNORED)
         return replace(self.collate([blank]), units=0, names=["filler"], valid=torch.tensor([False]))
 
     # Learning.

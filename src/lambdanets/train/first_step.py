@@ -11,8 +11,8 @@ from lambdanets.models.fill import reason_of
 from lambdanets.train.checkpoints import DamagedCheckpointError
 
 
-class Restored(Callback):
-    """The last callback: when it is called, all others have restored their states."""
+class FirstStep(Callback):
+    """Records that a run has reached its first step. It is the last callback, after all that restore their states."""
 
     def __init__(self) -> None:
         self.is_done = False
