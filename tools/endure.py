@@ -308,7 +308,7 @@ def cut_images(count: int, chance: random.Random, folder: Path, tick: Tick) -> O
         if wait(process) != code:
             outcome.failures.append(f"{name} ended with {process.exitcode}: {log.read_text()[-2000:]}")
         named = {line.split(",")[0] for line in (folder / name / "skipped.csv").read_text().splitlines()}
-        if named != cut if code == 0 else not named < cut or "cannot be read, more than" not in log.read_text():
+        if named != cut if code == 0 else not named < cut or "are unreadable, more than" not in log.read_text():
             outcome.failures.append(f"{name}: {len(named)} were named of {len(cut)} that are cut")
         outcome.note(f"of {images} named, exit code {process.exitcode}", len(named))
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""Texts and what YAML makes of them as values of typed fields, for configurations and commands."""
+"""Parses text and YAML values as typed fields, for configurations and commands."""
 
 import ast
 import types
@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from reprlib import Repr
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-DEEPEST, MOST_VALUES = 32, 1_000_000  # of what a file may hold
+DEEPEST, MOST_VALUES = 32, 1_000_000  # limits for files
 
 BRIEF = Repr()
 BRIEF.maxlevel = 3
@@ -18,7 +18,7 @@ BRIEF.maxstring = BRIEF.maxother = 200
 
 
 def read(value: Any, hint: Any) -> Any:
-    """A value for a field, from itself or from the text that says it; TypeError if there is none.
+    """Parse a value or a text as a type; TypeError if that is impossible.
 
     >>> read("8", int), read("1e-4", float), read("350", str), read("None", int | None), read([1, 2], tuple[int, float])
     (8, 0.0001, '350', None, (1, 2.0))
@@ -29,24 +29,24 @@ def read(value: Any, hint: Any) -> Any:
             return fitted(candidate, hint)
         except TypeError:
             continue
-    raise TypeError(f"must be {told(hint)}, got {brief(value)}")
+    raise TypeError(f"must be {type_name(hint)}, got {brief(value)}")
 
 
 def literal(text: str) -> Any:
-    """What a text says in Python, or in YAML where that has other words for it, or the text."""
+    """The value of a Python or YAML literal, or the text itself."""
     words = {"null": None, "true": True, "false": False}
     if text.lower() in words:
         return words[text.lower()]
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the compiler, about texts that are no Python
+            warnings.simplefilter("ignore")  # from the compiler, for texts that are not Python
             return ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):  # the last two where it is nested deeply
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):  # the last two for deep nesting
         return text
 
 
 def fitted(value: Any, hint: Any) -> Any:
-    """The value as a type has it: whole numbers are floats where only these are wanted, lists are tuples."""
+    """Convert a value to a type: integers to floats, lists to tuples. TypeError if it does not fit."""
     origin, choices = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         exact = [one for one in choices if type(value) is one]
@@ -74,11 +74,11 @@ def fitted(value: Any, hint: Any) -> Any:
             raise TypeError(f"{brief(value)} is too large for a float") from None
     elif hint is Any or type(value) is hint:
         return value
-    raise TypeError(f"{brief(value)} is not {told(hint)}")
+    raise TypeError(f"{brief(value)} is not {type_name(hint)}")
 
 
 def fit_fields(instance: Any) -> None:
-    """Make every field of a frozen dataclass what its type says, or raise a ValueError that names it."""
+    """Convert every field of a frozen dataclass to its type; ValueError with the name if one does not fit."""
     hints = hints_of(type(instance))
     for field in fields(instance):
         value = getattr(instance, field.name)
@@ -86,24 +86,24 @@ def fit_fields(instance: Any) -> None:
             object.__setattr__(instance, field.name, fitted(value, hints[field.name]))
         except TypeError:
             raise ValueError(
-                f"{type(instance).__name__}: {field.name} must be {told(hints[field.name])}, "
+                f"{type(instance).__name__}: {field.name} must be {type_name(hints[field.name])}, "
                 f"got {field.name}={brief(value)}"
             ) from None
 
 
 def fitted_fields(its_class: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values from a file as the fields of a dataclass have them; ValueError, with the name, if one does not fit."""
+    """Convert values from a file to the fields of a dataclass; ValueError with the name if one does not fit."""
     found, hints = {}, hints_of(its_class)
     for name, value in values.items():
         try:
             found[name] = fitted(value, hints[name])
         except TypeError:
-            raise ValueError(f"{name} must be {told(hints[name])}, got {brief(value)}") from None
+            raise ValueError(f"{name} must be {type_name(hints[name])}, got {brief(value)}") from None
     return found
 
 
 def with_tuples(options: dict[str, Any]) -> dict[str, Any]:
-    """What a file has as lists, as the tuples that it was."""
+    """Convert lists from a file back to tuples."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
 
 
@@ -113,10 +113,10 @@ def hints_of(its_class: Any) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in fields(its_class)}
 
 
-def told(hint: Any) -> str:
-    """A type in words that somebody who writes a configuration knows.
+def type_name(hint: Any) -> str:
+    """The name of a type, for error messages.
 
-    >>> told(int | None), told(Literal["sgd", "adamw"]), told(tuple[float, float])
+    >>> type_name(int | None), type_name(Literal["sgd", "adamw"]), type_name(tuple[float, float])
     ('int or None', 'sgd or adamw', 'tuple[float, float]')
     """
     origin, choices = get_origin(hint), get_args(hint)
@@ -130,19 +130,19 @@ def told(hint: Any) -> str:
 
 
 def brief(value: Any) -> str:
-    """The repr of any value, cut where it is long.
+    """The repr of a value, truncated if it is long.
 
     >>> brief([1, "a"]), len(brief("a" * 10**6)), brief(16**5000)
     ("[1, 'a']", 200, 'an int of 20001 bits')
     """
     try:
         return BRIEF.repr(value)
-    except ValueError:  # Python does not write integers of more than 4300 digits
+    except ValueError:  # Python does not print integers of more than 4300 digits
         return f"an int of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
 
 
 def refuse_nesting(value: Any) -> None:
-    """ValueError for what is nested, or refers to itself, so that a program that walks through it would not end."""
+    """Raise ValueError for values that are nested too deeply, too many, or recursive."""
     waiting, values = [(value, 1)], 0
     while waiting:
         one, depth = waiting.pop()
@@ -156,7 +156,7 @@ def refuse_nesting(value: Any) -> None:
 
 
 def nearest(name: str, names: Iterable[str], prefix: str = "") -> str:
-    """What to add to the message about an unknown name; the prefix is what stands before all of them.
+    """A suggestion for the message about an unknown name; `prefix` is prepended to the suggested name.
 
     >>> nearest("bach_size", ["batch_size", "workers"])
     '; did you mean batch_size?'

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there, and files that others wrote, for every room."""
+"""Atomic writing of files, and safe reading of files from others."""
 
 import errno
 import hashlib
@@ -16,16 +16,15 @@ from typing import Any, BinaryIO
 
 from lambdanets.fields import refuse_nesting
 
-LARGEST_TEXT = 16 * 2**20  # bytes of a text file; names of 300,000 classes fit
+LARGEST_TEXT = 16 * 2**20  # bytes of a text file, enough for the names of 300,000 classes
 
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """A sibling to write, which then takes the name: nobody reads half a file, and a failure leaves the old one.
+    """Yield a temporary path to write, then rename it to `path`. If writing fails, an existing file stays unchanged.
 
-    Both are on the disk when this ends: neither a power cut leaves half of it. A link stays one, and its file is
-    replaced; a pipe or a device stays what it is and gets what was written, and so does what the program prints to,
-    /dev/stdout by any name.
+    File and folder are flushed to the disk, so that a power failure leaves the old or the new file. If the path is a
+    link, its target is replaced. If it is a pipe, a device, or stdout by any name, the content is written to it.
     """
     if is_special(path):
         with tempfile.TemporaryDirectory() as folder:
@@ -46,23 +45,23 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 def is_special(path: Path) -> bool:
-    """A pipe, a socket, a device, or what the program prints to: something whose place no file may take."""
+    """Whether a path is a pipe, a socket, a device, or stdout or stderr, which must not be replaced by a file."""
     if not os.path.exists(path) or os.path.isdir(path):
         return False
     return not os.path.isfile(path) or printed_to(path) is not None
 
 
 def printed_to(path: Path) -> int | None:
-    """The descriptor, of stdout and stderr, that writes to where the path leads."""
+    """The descriptor of stdout or stderr, if it writes to this path."""
     for descriptor in (1, 2):
-        with suppress(OSError):  # a closed one writes nowhere
+        with suppress(OSError):  # the descriptor may be closed
             if os.path.samestat(os.stat(path), os.fstat(descriptor)):
                 return descriptor
     return None
 
 
 def open_special(path: Path) -> BinaryIO:
-    """For writing; behind what has been printed already, where that goes the same way."""
+    """Open for writing, after the output that was printed already if it is stdout or stderr."""
     descriptor = printed_to(path)
     if descriptor is None:
         return path.open("wb")
@@ -72,14 +71,14 @@ def open_special(path: Path) -> BinaryIO:
 
 
 def can_be_written(path: Path) -> bool:
-    """Whether `atomic_path` would find where to write."""
+    """Whether `atomic_path` can write to this path."""
     if is_special(path):
         return os.access(path, os.W_OK)
     return not os.path.isdir(path) and os.access(os.path.dirname(os.path.realpath(path)), os.W_OK | os.X_OK)
 
 
 def synchronise(path: Path) -> None:
-    """Wait until what a file or a folder holds is on the disk."""
+    """Flush a file or folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -93,13 +92,13 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def sha256(path: Path) -> str:
-    """Of what a file holds, read in pieces."""
+    """The SHA-256 of a file."""
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Open a regular file for reading. Anything else is an OSError: a pipe would block, a device may never end."""
+    """Open a regular file for reading. Raises OSError for pipes, which would block, and devices, which may not end."""
     mode = os.stat(path).st_mode
     kinds = {stat.S_ISFIFO: "a pipe", stat.S_ISSOCK: "a socket", stat.S_ISCHR: "a device", stat.S_ISBLK: "a device"}
     for is_kind, kind in kinds.items():
@@ -109,7 +108,7 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def read_text(path: Path, largest: int = LARGEST_TEXT) -> str:
-    """The text of a regular UTF-8 file of at most `largest` bytes; OSError or UnicodeDecodeError for any other."""
+    """Read a regular UTF-8 file of at most `largest` bytes; OSError or UnicodeDecodeError for any other file."""
     with open_regular(path) as file:
         content = file.read(largest + 1)
     if len(content) > largest:
@@ -118,7 +117,7 @@ def read_text(path: Path, largest: int = LARGEST_TEXT) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """The value of a JSON file that is no deeper or larger than ours; OSError or ValueError for any other."""
+    """Read a JSON file of limited size and depth; OSError or ValueError for any other file."""
     try:
         value = json.loads(read_text(path))
     except RecursionError as error:
@@ -128,7 +127,7 @@ def read_json(path: Path) -> Any:
 
 
 def reason(error: Exception) -> str:
-    """Why a file cannot be read, without its name.
+    """The reason of an error, without the name of the file.
 
     >>> reason(FileNotFoundError(2, "No such file or directory", "run.json")), reason(ValueError("no JSON"))
     ('No such file or directory', 'no JSON')

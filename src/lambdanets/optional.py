@@ -1,4 +1,4 @@
-"""Packages of the extras: what installs them, and torchvision where its compiled operators do not load."""
+"""Optional packages: how to install them, and torchvision without its compiled operators."""
 
 import warnings
 from importlib import import_module
@@ -6,12 +6,12 @@ from types import ModuleType
 
 import torch
 
-# What `import torchvision` registers fakes for, whether or not its library has defined them.
+# Operators that `import torchvision` registers fakes for, even if its library has not defined them.
 OPERATORS = ("nms", "qnms")
 
 
 def install_hint(extra: str) -> str:
-    """The command that installs an extra, run in a clone of the repository.
+    """The command that installs an extra in a clone of the repository.
 
     >>> print(install_hint("train"))
     pip install ".[train]"
@@ -20,11 +20,11 @@ def install_hint(extra: str) -> str:
 
 
 def import_torchvision(module: str = "torchvision") -> ModuleType:
-    """torchvision, or a module of it.
+    """Import torchvision, or a module of it.
 
-    On Linux its wheel is built for CUDA. Beside a torch for CPUs its library does not load, and `import torchvision`
-    fails, though its transforms and data sets, all that is needed here, do without. Declaring the two operators that
-    it misses is enough; calling them still raises torchvision's own error.
+    Its Linux wheel is built for CUDA. With a CPU build of torch its library does not load, and `import torchvision`
+    fails, although transforms and data sets do not need the library. Declaring the two missing operators is enough;
+    calling them still raises torchvision's own error.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Failed to load image Python extension")

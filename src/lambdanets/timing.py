@@ -1,4 +1,4 @@
-"""Times that can be compared: contestants take turns, and the best of several rounds counts."""
+"""Comparable timings: functions run interleaved, and the best of several rounds counts."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -6,14 +6,15 @@ from typing import TypeVar
 
 Name = TypeVar("Name")
 
-# Calls in a turn: the first finds the caches as the one before left them.
+# Consecutive calls of one function: the first call finds the caches of the function before.
 TURN = 3
 
 
 def best_times(contestants: Mapping[Name, Callable[[], object]], rounds: Iterable[object]) -> dict[Name, float]:
-    """The best seconds of each contestant.
+    """The best time of each function, in seconds.
 
-    Neighbours on a shared machine slow everyone down for a while; taking turns shares that, the best round avoids it.
+    Other load slows a shared machine down for a while. Interleaving affects all functions alike, and the best round
+    avoids it.
     """
     best = dict.fromkeys(contestants, float("inf"))
     for run in contestants.values():
@@ -32,5 +33,5 @@ def one_time(run: Callable[[], object]) -> float:
 
 
 def best_time(run: Callable[[], object], repeats: int = 3) -> float:
-    """The best seconds of one alone, where nobody is compared."""
+    """The best time of a single function, in seconds."""
     return min(one_time(run) for _ in range(repeats))

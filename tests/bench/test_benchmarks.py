@@ -52,7 +52,7 @@ def test_ratios_of_layers_are_those_of_their_times(tmp_path, capsys):
         else:
             assert ms.keys() <= {"lambdanets", "lucidrains"}
     shown = capsys.readouterr().out
-    assert "of the oracle" in shown
+    assert "of the reference" in shown
     assert all(name in shown for name in CONTESTANTS)
 
     picture = tmp_path / "ratios.png"
@@ -93,7 +93,7 @@ def test_the_choice_of_plans_is_measured(tmp_path, capsys):
         assert row["ms"][row["best"]] == min(row["ms"].values())
         assert row["ratio"] == pytest.approx(row["ms"][row["chosen"]] / row["ms"][row["best"]])
     bad = sum(row["ratio"] > 1.3 for row in report["rows"])
-    assert f"{bad} of {len(report['rows'])} choices take more than 1.3" in capsys.readouterr().out
+    assert f"{bad} of {len(report['rows'])} chosen plans take more than 1.3" in capsys.readouterr().out
     assert len(plans.jobs(plans.Settings())) >= 40
 
 

@@ -137,9 +137,9 @@ def test_results_are_kept_and_nothing_is_trained_twice(tmp_path, capsys):
 
 def test_unknown_entries_and_data_are_refused(tmp_path, capsys):
     for arguments, complaint in (
-        (["--only", "konvolution"], "there is no konvolution in this comparison"),
-        (["layer"], "there is no comparison layer; there are layers, terms"),
-        (["--quick", "--data", "cifar10"], "--quick is a trial with digits"),
+        (["--only", "konvolution"], "unknown entries konvolution"),
+        (["layer"], "unknown comparison layer; choose from layers, terms"),
+        (["--quick", "--data", "cifar10"], "--quick runs on digits only"),
     ):
         with pytest.raises(SystemExit) as ended:
             main(["compare", "--out", str(tmp_path), *arguments])

@@ -96,7 +96,7 @@ def test_plan_measures_what_it_has_patience_for(capsys):
         (("bench", "layers", "--format", "diagonal"), "invalid choice: 'diagonal'"),
         (
             ("bench", "layers", "--json", "no/such/folder/f.json"),
-            "f.json is a folder, or in none",
+            "f.json cannot be written: it is a folder, or",
         ),
         (("bench", "picture", "no-such.json", "out.png"), "no-such.json"),
     ],
@@ -118,7 +118,7 @@ def test_too_little_memory_is_one_line(capsys, arguments):
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 1
-    assert capsys.readouterr().err == f"lambdanets {arguments[0]}: there is not enough memory for this size and batch\n"
+    assert capsys.readouterr().err == f"lambdanets {arguments[0]}: out of memory: use a smaller size or batch\n"
 
 
 def test_a_reader_who_has_seen_enough_is_no_error():

@@ -76,7 +76,7 @@ def test_a_folder_is_a_saved_network(folder):
 
 
 def test_mistakes_with_a_folder_are_one_line(capsys, folder, monkeypatch):
-    assert "--set changes a model by name, and mine is a folder" in failure(capsys, "mine", "--set", "k=8")
+    assert "--set applies to the name of a model, but mine is a folder" in failure(capsys, "mine", "--set", "k=8")
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
     assert "model.safetensors" in failure(capsys, "mine")
@@ -91,7 +91,7 @@ def test_mistakes_with_a_folder_are_one_line(capsys, folder, monkeypatch):
     ("arguments", "says"),
     [
         ((), "required: MODEL"),
-        (("resnet51",), "there is neither a model nor a folder 'resnet51'; the models are resnet26, "),
+        (("resnet51",), "no model or folder 'resnet51'; models are resnet26, "),
         ((MODEL, "--set", "k"), "must be like k=8, got 'k'"),
         ((MODEL, "--set", "k=wide"), "--set k must be int, got 'wide'"),
         ((MODEL, "--set", "k=0"), "k must be a positive integer, got k=0"),

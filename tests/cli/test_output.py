@@ -59,4 +59,4 @@ def test_terminals_without_unicode_get_escapes(tmp_path, monkeypatch, encoding):
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding=encoding))
     main(["runs", "--runs", str(tmp_path / "猫\udcff")])
     name = "猫".encode() if encoding == "utf-8" else rb"\u732b"
-    assert name + rb"\udcff; lambdanets train digits makes one" in written.getvalue()
+    assert name + rb"\udcff; start one with lambdanets train digits" in written.getvalue()

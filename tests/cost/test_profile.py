@@ -156,9 +156,9 @@ def test_the_command(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nothing"], "neither a model nor a folder 'nothing'"),
+        (["nothing"], "no model or folder 'nothing'"),
         (["lambda_resnet26_small", "--size", "0"], "must be like 224 or 224x160"),
-        (["lambda_resnet26_small", "--json", "/no/such/folder/f"], "or in none that can be written to"),
+        (["lambda_resnet26_small", "--json", "/no/such/folder/f"], "its folder is missing or read-only"),
     ],
 )
 @pytest.mark.unchecked

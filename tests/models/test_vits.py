@@ -365,7 +365,7 @@ def test_runs_and_commands_know_the_fields_of_a_vit(tmp_path):
     model = from_tree({"model": section}).model
     assert create_model(model.name, **model.changes).config.patch == 2
     assert model.changes["mixer_options"] == {"scope": 3}
-    with pytest.raises(ConfigError, match=r"there is no key model\.placement"):
+    with pytest.raises(ConfigError, match=r"unknown key model\.placement"):
         from_tree({"model": {"name": "vit_tiny_small", "placement": "CCLL"}})
     changes = typed([("patch", "2"), ("mixer_options", "{'h': 6}")], ViTConfig)
     assert changes == {"patch": 2, "mixer_options": {"h": 6}}

@@ -70,8 +70,8 @@ def test_ratios_are_to_the_first_network_of_the_table():
     ("arguments", "says"),
     [
         (("9", "--measure"), "only Tables 4, 12 and 13 have throughputs to measure, got 9"),
-        (("9", "--quick"), "--rounds, --threads and --quick belong to --measure"),
-        (("9", "--rounds", "2"), "--rounds, --threads and --quick belong to --measure"),
+        (("9", "--quick"), "--rounds, --threads and --quick need --measure"),
+        (("9", "--rounds", "2"), "--rounds, --threads and --quick need --measure"),
         (("--rounds", "0", "--measure"), "--rounds: must be a positive integer, got '0'"),
         (("1",), "2 to 13, got 1"),
     ],

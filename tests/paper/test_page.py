@@ -161,7 +161,7 @@ def test_a_target_that_cannot_be_written_is_one_line(tmp_path, capsys, option, t
     assert ended.value.code == 2
     assert captured.out == ""
     assert captured.err.count("\n") == 1
-    assert "is a folder, or in none that can be written to" in captured.err
+    assert "it is a folder, or its folder is missing or read-only" in captured.err
 
 
 def test_networks_of_all_layers_are_counted():

@@ -1,4 +1,4 @@
-"""Images that cannot be read: few are left out and named, many end the run."""
+"""Unreadable images: few are skipped and listed, many end the run."""
 
 import csv
 from dataclasses import replace
@@ -38,7 +38,7 @@ def test_few_bad_images_are_left_out_and_each_is_named(tmp_path):
 def test_more_than_one_in_a_hundred_end_the_run(tmp_path):
     write_images(tmp_path / "data" / "train", 500, bad=6)
     write_images(tmp_path / "data" / "val", 50, bad=0)
-    with pytest.raises(DataError, match=r"6 of 550 images cannot be read, more than 1%; .*skipped\.csv names each"):
+    with pytest.raises(DataError, match=r"6 of 550 images are unreadable, more than 1%; see .*skipped\.csv"):
         run_on(tmp_path / "data", tmp_path / "run")
 
 
@@ -52,7 +52,7 @@ def test_a_small_data_set_may_have_three(tmp_path):
 def test_more_than_three_end_the_run_of_a_small_data_set(tmp_path):
     write_images(tmp_path / "data" / "train", 40, bad=4)
     write_images(tmp_path / "data" / "val", 20, bad=0)
-    with pytest.raises(DataError, match="4 of 60 images cannot be read, more than the 3 tolerated in a small data set"):
+    with pytest.raises(DataError, match="4 of 60 images are unreadable, more than the 3 tolerated in a small data set"):
         run_on(tmp_path / "data", tmp_path / "run", "data.batch_size=20")
 
 
@@ -104,5 +104,5 @@ def test_one_in_a_hundred_is_of_all_images_and_not_of_a_small_part_of_them(tmp_p
 def test_a_batch_of_nothing_ends_the_run(tmp_path):
     write_images(tmp_path / "data" / "train", 100, bad=1)
     write_images(tmp_path / "data" / "val", 50, bad=0)
-    with pytest.raises(DataError, match="none of the images of a batch can be read"):
+    with pytest.raises(DataError, match="all images of a batch are unreadable"):
         run_on(tmp_path / "data", tmp_path / "run", "data.batch_size=1", "data.image_size=16", "data.workers=0")

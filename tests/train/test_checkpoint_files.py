@@ -126,7 +126,7 @@ def test_nothing_runs(tmp_path, folder):
     folder.mkdir(parents=True)
     for kind, content in payloads(marker):
         write_with_hash(path, content)
-        with pytest.raises(DamagedCheckpointError, match=f"{path} is no checkpoint"):
+        with pytest.raises(DamagedCheckpointError, match=f"{path} is not a checkpoint"):
             load(path)
         assert not marker.exists(), kind
         with pytest.raises(DamagedCheckpointError):

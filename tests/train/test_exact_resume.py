@@ -209,7 +209,7 @@ def test_damaged_checkpoints_are_named_and_skipped(tmp_path, uninterrupted):
     newest, older = checkpoints.all_in(tmp_path / "checkpoints")
     flip_bit(newest, random.Random(0))
     said = run_until_end(tmp_path, resume=True).replace("\n", "")
-    assert f"not used: {newest} is damaged" in said
+    assert f"skipped: {newest} is damaged" in said
     assert f"resuming from {older}" in said
     same(tmp_path, uninterrupted())
 

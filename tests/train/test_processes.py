@@ -192,7 +192,7 @@ def test_bad_images_are_counted_in_all_processes_together(folders, tmp_path):
     skipped = (folders / "with few bad" / "skipped.csv").read_text().splitlines()
     assert {line.partition(",")[0] for line in skipped} == bad
     write_images(tmp_path / "train", 500, bad=6)
-    assert "6 of 520 images cannot be read" in output_of(
+    assert "6 of 520 images are unreadable" in output_of(
         command("digits", *small, *where, "--name", "with many bad"), code=1
     )
 

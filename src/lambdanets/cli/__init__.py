@@ -1,4 +1,4 @@
-"""The command `lambdanets`: parse, call, print. Nobody imports this room.
+"""The command `lambdanets`: parse, call, print. No other package imports it.
 
-Each subcommand is a file with `add_parser`, which says what it takes, and `run`, which imports what it needs.
+Each subcommand is a file with `add_parser`, which declares its arguments, and `run`, which imports what it needs.
 """

@@ -1,4 +1,4 @@
-"""`lambdanets bench`: the benchmarks, their tables and files, and the picture of a file."""
+"""`lambdanets bench`: runs benchmarks, prints and writes their results, and draws pictures of them."""
 
 import argparse
 import os
@@ -22,17 +22,17 @@ from lambdanets.cli.parser import (
 )
 
 SUMMARIES = {
-    "layers": "time and memory of the layer, of other lambda layers, of a convolution and of attention",
-    "models": "a ResNet-50 without lambda layers, with ours, and with those of others",
-    "limit": "the native plan as a share of what the arithmetic of this machine allows",
+    "layers": "time and memory of lambda layers (ours and others), a 3x3 convolution and attention",
+    "models": "time and memory of a ResNet-50 with convolutions, with our lambda layers, and with those of others",
+    "limit": "speed of the native plan relative to the matrix products of this machine",
     "scaling": "how time and memory grow with the size of maps and sequences",
-    "sizes": "lambda layers and attention on growing maps: time and memory of a training step",
-    "training": "what lambdanets train costs beyond a bare loop over the same network and batches",
-    "plans": "whether the plan that is chosen is the fastest",
+    "sizes": "time and memory of a training step of lambda layers and attention on growing maps",
+    "training": "overhead of lambdanets train over a bare loop with the same network and batches",
+    "plans": "whether the automatically chosen plan is the fastest",
 }
 
 
-# What keeps torch, oneDNN, MKL and the kernels from using more; each reads it when it is loaded.
+# Limit torch, oneDNN, MKL and the kernels to an instruction set. Each reads its variable when it is loaded.
 LIMITED_TO = {
     "avx2": {
         "ATEN_CPU_CAPABILITY": "avx2",
@@ -44,7 +44,7 @@ LIMITED_TO = {
 
 
 def add_parser(commands: Subparsers) -> None:
-    summary = "measure: the layer against others, models, plans, the limit of this machine"
+    summary = "benchmark layers, models, plans and training on this machine"
     parser = add_command(commands, "bench", summary)
     benchmarks = parser.add_subparsers(metavar="BENCHMARK", required=True)
     each = {}
@@ -57,35 +57,39 @@ def add_parser(commands: Subparsers) -> None:
     each["layers"].add_argument(
         "--memory",
         choices=("none", "largest", "all"),
-        help="maps whose peak memory in training is measured: by default all, none with --quick",
+        help="maps to measure the peak memory of training for (default: all, or none with --quick)",
     )
     each["plans"].add_argument(
-        "--patience", type=seconds, default=3.0, metavar="S", help="try plans predicted to take less seconds"
+        "--patience", type=seconds, default=3.0, metavar="S", help="try only plans predicted to take fewer seconds"
     )
     each["training"].add_argument(
-        "--steps", type=positive, default=argparse.SUPPRESS, metavar="N", help="that are timed in each round"
+        "--steps", type=positive, default=argparse.SUPPRESS, metavar="N", help="number of steps to time in each round"
     )
-    picture = add_command(
-        benchmarks, "picture", "a file of bench layers as bars, one of bench sizes as lines", run_picture
-    )
+    picture = add_command(benchmarks, "picture", "draw the results of bench layers or bench sizes", run_picture)
     picture.add_argument("report", metavar="F.json", type=Path)
     picture.add_argument("picture", metavar="OUT.png", type=Path)
 
 
 def add_common(parser: Parser) -> None:
-    parser.add_argument("--rounds", type=positive, default=argparse.SUPPRESS, help="turns of everyone; the best counts")
-    parser.add_argument("--threads", type=positive, help="of torch and the kernels; as many as torch takes by default")
     parser.add_argument(
-        "--instructions", choices=tuple(LIMITED_TO), help="as on a CPU that has no more, for torch and all peers too"
+        "--rounds", type=positive, default=argparse.SUPPRESS, help="rounds of interleaved timing; the best one counts"
     )
-    parser.add_argument("--quick", action="store_true", help="small sizes, to try it out: the numbers say nothing")
-    parser.add_argument("--json", type=Path, metavar="F", help="write machine, settings and rows there")
+    parser.add_argument("--threads", type=positive, help="number of threads (default: torch's)")
+    parser.add_argument(
+        "--instructions",
+        choices=tuple(LIMITED_TO),
+        help="limit torch, the peers and the kernels to this instruction set",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="small sizes, to try the command: the results mean nothing"
+    )
+    parser.add_argument("--json", type=Path, metavar="F", help="write machine, settings and results to this file")
 
 
 def run(options: argparse.Namespace, benchmark: str) -> None:
     limits = LIMITED_TO.get(options.instructions, {})
     if any(os.environ.get(name) != value for name, value in limits.items()):
-        # This process has loaded torch already.
+        # Start a new process, because this one has loaded torch already.
         command = [sys.executable, "-m", "lambdanets.cli", *options.arguments]
         sys.exit(subprocess.run(command, env={**os.environ, **limits}).returncode)
 

@@ -1,4 +1,4 @@
-"""`lambdanets compare`: all layers in one small network under one budget, as a table, files and a picture."""
+"""`lambdanets compare`: trains and measures all layers in one small network under one budget."""
 
 import argparse
 import dataclasses
@@ -24,18 +24,22 @@ CONTESTS = {
 
 
 def add_parser(commands: Subparsers) -> None:
-    parser = add_command(commands, "compare", "train and measure all layers in the same small network", run)
+    parser = add_command(
+        commands, "compare", "train and measure all layers in the same small network under the same budget", run
+    )
     described = "; ".join(f"{name}: {what}" for name, what in CONTESTS.items())
     parser.add_argument("contest", nargs="?", default="layers", metavar="CONTEST", help=described)
     parser.add_argument(
-        SETTINGS, nargs="*", metavar="KEY=VALUE", help="changes for all, as of lambdanets train: data.root=FOLDER"
+        SETTINGS, nargs="*", metavar="KEY=VALUE", help="changes for all runs, as in lambdanets train: data.root=FOLDER"
     )
     parser.add_argument("--data", choices=("digits", "fashion-mnist", "cifar10"), default="digits")
-    parser.add_argument("--only", metavar="A,B", help="some of the entries, by name")
-    parser.add_argument("--seeds", type=positive, metavar="N", help="runs of each entry: 3, or 1 with --quick")
-    parser.add_argument("--quick", action="store_true", help="a few epochs of digits, to try it out")
+    parser.add_argument("--only", metavar="A,B", help="run only these entries")
     parser.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="runs and results; runs/compare-CONTEST-DATA if not given"
+        "--seeds", type=positive, metavar="N", help="runs of each entry (default: 3, or 1 with --quick)"
+    )
+    parser.add_argument("--quick", action="store_true", help="a few epochs on digits, to try the command")
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="folder for runs and results (default: runs/compare-CONTEST-DATA)"
     )
 
 
@@ -52,9 +56,9 @@ def run(options: argparse.Namespace) -> None:
             options.settings.insert(0, options.contest)
             options.contest = "layers"
         if options.contest not in CONTESTS:
-            raise UserError(f"there is no comparison {options.contest}; there are {', '.join(CONTESTS)}")
+            raise UserError(f"unknown comparison {options.contest}; choose from {', '.join(CONTESTS)}")
         if options.quick and options.data != "digits":
-            raise UserError(f"--quick is a trial with digits, got --data {options.data}")
+            raise UserError(f"--quick runs on digits only, got --data {options.data}")
         budget = QUICK if options.quick else BUDGETS[options.data]
         contest = Contest(
             chosen(distinct(ENTRIES[options.contest](), budget.image_size), options.only),
@@ -96,7 +100,7 @@ def report(rows: list[dict[str, Any]], contest: "Contest", options: argparse.Nam
     write_atomically(contest.out / "results.csv", as_csv(rows).encode())
     draw_comparison(rows, title, contest.out / "results.png")
     wide_console().print(shown(rows, title))
-    say(f"in {contest.out}: results.csv, results.json, results.png and the runs")
+    say(f"wrote results.csv, results.json, results.png and the runs to {contest.out}")
 
 
 def chosen(entries: list[Any], only: str | None) -> list[Any]:
@@ -105,7 +109,7 @@ def chosen(entries: list[Any], only: str | None) -> list[Any]:
     wanted = [name.strip() for name in only.split(",")]
     known = [entry.name for entry in entries]
     if unknown := [name for name in wanted if name not in known]:
-        raise UserError(f"there is no {', '.join(unknown)} in this comparison; there are {', '.join(known)}")
+        raise UserError(f"unknown entries {', '.join(unknown)}; choose from {', '.join(known)}")
     return [entry for entry in entries if entry.name in wanted]
 
 

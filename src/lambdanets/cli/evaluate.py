@@ -1,4 +1,4 @@
-"""`lambdanets eval`: a trained network on the images it was not trained with."""
+"""`lambdanets eval`: evaluates a run on its validation data."""
 
 import argparse
 import json
@@ -10,10 +10,12 @@ from lambdanets.cli.run_argument import SETTINGS, about_runs, add_run_argument, 
 
 
 def add_parser(commands: Subparsers) -> None:
-    parser = add_command(commands, "eval", "how well a run does on the images it was not trained with", run)
+    parser = add_command(commands, "eval", "evaluate a run on its validation data, or on other data", run)
     add_run_argument(parser)
-    parser.add_argument(SETTINGS, nargs="*", metavar="KEY=VALUE", help="of data, such as data.root=other/pictures")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    parser.add_argument(
+        SETTINGS, nargs="*", metavar="KEY=VALUE", help="changes of the data, such as data.root=other/pictures"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -22,7 +24,7 @@ def run(options: argparse.Namespace) -> None:
         from lambdanets.runs import evaluate_run
 
         folder = run_from(options)
-        report = evaluate_run(folder, options.settings, lambda complaint: complain(f"not used: {complaint}"))
+        report = evaluate_run(folder, options.settings, lambda complaint: complain(f"skipped: {complaint}"))
     if options.json is not None:
         write(options.json, f"{json.dumps(report.figures(), indent=2)}\n")
     say(f"{folder.path}: {report}")

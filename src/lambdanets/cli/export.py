@@ -1,4 +1,4 @@
-"""`lambdanets export`: a network as a file that other programs run."""
+"""`lambdanets export`: writes a network as ONNX or pt2."""
 
 import argparse
 from pathlib import Path
@@ -9,12 +9,16 @@ from lambdanets.cli.parser import Subparsers, UserError, add_command, from_extra
 
 
 def add_parser(commands: Subparsers) -> None:
-    parser = add_command(commands, "export", "a network as a file that other programs run, compared with it", run)
+    parser = add_command(commands, "export", "export a network to ONNX or pt2, and compare its outputs", run)
     add_model_argument(parser)
-    parser.add_argument("--format", choices=("onnx", "pt2"), help="by default what FILE ends with, onnx without a FILE")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="MODEL.onnx or MODEL.pt2 here by default")
     parser.add_argument(
-        "--size", type=image_size, metavar="N", help="of the images, 224 or 224x160; that of the model by default"
+        "--format", choices=("onnx", "pt2"), help="file format (default: from the extension of FILE, else onnx)"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="output file (default: MODEL.onnx or MODEL.pt2)"
+    )
+    parser.add_argument(
+        "--size", type=image_size, metavar="N", help="image size, such as 224 or 224x160 (default: the model's)"
     )
 
 

@@ -1,4 +1,4 @@
-"""`lambdanets info`: what is installed here, and whether the kernels run."""
+"""`lambdanets info`: shows versions, the machine, and whether the kernels are available."""
 
 import argparse
 import platform
@@ -9,7 +9,7 @@ from lambdanets.optional import install_hint
 
 
 def add_parser(commands: Subparsers) -> None:
-    add_command(commands, "info", "what is installed here, and whether the kernels run", run)
+    add_command(commands, "info", "show versions, the machine, and whether the kernels are available", run)
 
 
 def run(_: argparse.Namespace) -> None:

@@ -13,7 +13,10 @@ from lambdanets.cli.run_argument import SETTINGS
 
 
 def make_parser() -> Parser:
-    parser = Parser(prog="lambdanets", description="Lambda layers for PyTorch: what is here, what it costs, how fast.")
+    parser = Parser(
+        prog="lambdanets",
+        description="Lambda layers and attention for PyTorch: train, evaluate, profile, export and benchmark.",
+    )
     parser.add_argument("--version", action="version", version=f"lambdanets {lambdanets.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in (info, plan, profile, paper, bench, export, train, evaluate, predict, runs, compare):
@@ -22,7 +25,7 @@ def make_parser() -> Parser:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """KEY=VALUE may stand anywhere among a command's options, which argparse alone does not allow."""
+    """Parse, and allow KEY=VALUE anywhere among the options of a command, which argparse alone does not."""
     parser = make_parser()
     options, rest = parser.parse_known_args(arguments)
     settings = [text for text in rest if "=" in text and not text.startswith("-")]
@@ -34,7 +37,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command; what the user can put right ends it with one line on stderr, not with a traceback."""
+    """Run the command. Errors that users can fix are one line on stderr, without a traceback."""
     escape_what_cannot_be_encoded()
     options = parse(arguments)
     options.arguments = sys.argv[1:] if arguments is None else list(arguments)
@@ -45,22 +48,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         complain(f"{options.prog}: {error}")
         sys.exit(error.code)
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "allocate" not in str(error):  # torch has no class of its own for it
+        if isinstance(error, RuntimeError) and "allocate" not in str(error):  # torch has no class for this error
             raise
-        complain(f"{options.prog}: there is not enough memory for this size and batch")
+        complain(f"{options.prog}: out of memory: use a smaller size or batch")
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
     except OSError as error:
         give_up_output()
-        if isinstance(error, BrokenPipeError):  # whoever read our output has seen enough
+        if isinstance(error, BrokenPipeError):  # the reader has closed the pipe
             sys.exit(141)
         complain(f"{options.prog}: {error}")
         sys.exit(1)
 
 
 def give_up_output() -> None:
-    """If it cannot be written: what is left of it goes nowhere, or Python would try again when it ends."""
+    """Discard output that cannot be written; otherwise Python would fail again when it exits."""
     try:
         sys.stdout.flush()
     except OSError:

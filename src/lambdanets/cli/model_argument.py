@@ -1,4 +1,4 @@
-"""MODEL, the argument of every command that is about a network: a name with changes, or a folder."""
+"""MODEL, the argument of every command on a network: a name with changes, or a folder."""
 
 import argparse
 from pathlib import Path
@@ -12,7 +12,7 @@ from lambdanets.models.registry import find_config
 
 def add_model_argument(parser: Parser) -> None:
     parser.add_argument(
-        "model", metavar="MODEL", help="a name, such as lambda_resnet50, or a folder with a saved network"
+        "model", metavar="MODEL", help="name of a model, such as lambda_resnet50, or folder of a saved network"
     )
     parser.add_argument(
         "--set",
@@ -20,21 +20,21 @@ def add_model_argument(parser: Parser) -> None:
         dest="changes",
         type=change,
         action="append",
-        help="change what the name stands for, such as k=8 or placement=CCLL; as often as you like",
+        help="change the configuration of the model, such as k=8 or placement=CCLL; can be repeated",
     )
 
 
 def model_from(options: argparse.Namespace) -> Network:
-    """The network that MODEL and --set describe; a name stands for itself even where a folder is called so."""
+    """The network that MODEL and --set describe. The name of a model takes precedence over a folder."""
     name, changes = options.model, options.changes or []
     saved = name not in list_models()
     if saved and not Path(name).is_dir():
-        raise UserError(f"there is neither a model nor a folder {name!r}; the models are {', '.join(list_models())}")
+        raise UserError(f"no model or folder {name!r}; models are {', '.join(list_models())}")
     if saved and changes:
-        raise UserError(f"--set changes a model by name, and {name} is a folder")
+        raise UserError(f"--set applies to the name of a model, but {name} is a folder")
     try:
         return load_model(name) if saved else create_model(name, **typed(changes, type(find_config(name))))
-    except ModuleNotFoundError as error:  # it says what to install
+    except ModuleNotFoundError as error:  # its message says what to install
         raise UserError(str(error), code=1) from error
     except (ValueError, OSError) as error:
         raise UserError(str(error)) from error
@@ -52,7 +52,7 @@ def change(text: str) -> tuple[str, str]:
 
 
 def typed(changes: list[tuple[str, str]], config: type) -> dict[str, Any]:
-    """Texts as values of the fields that they are for; fields that do not exist are left to `create_model`.
+    """Parse texts as values of the configuration's fields; `create_model` reports unknown fields.
 
     >>> from lambdanets.models import ResNetConfig
     >>> typed([("placement", "1111"), ("scope", "None"), ("blocks", "1, 1, 1, 1"), ("setup", "350")], ResNetConfig)

@@ -1,4 +1,4 @@
-"""All that the commands print. Others chose the names of classes, files and runs, and terminals obey what they hold."""
+"""Output of the commands. Names of classes, files and runs are untrusted, so escape sequences are not printed."""
 
 import io
 import json
@@ -6,15 +6,14 @@ import sys
 import unicodedata
 from typing import Any
 
-# Control characters, which begin escape sequences; marks that change the direction of text; halves of surrogate pairs;
-# separators of lines.
+# Control characters, which start escape sequences; marks that change the text direction; surrogates; line separators.
 UNSAFE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 JOINERS = "\u200c\u200d"  # which some scripts need between letters
-LONGEST = 5000  # characters of a line: more than any path has
+LONGEST = 5000  # characters of a line, longer than any path
 
 
 def safe(text: object) -> str:
-    """One line that no terminal takes for a command: what is not to be printed is written as Python writes it.
+    """One line of printable text; other characters are escaped as in Python.
 
     >>> print(safe("\\x1b[31mred"), safe("two\\nlines"), safe("\\u202egnp.exe"), safe("naïve 猫"))
     \\x1b[31mred two\\nlines \\u202egnp.exe naïve 猫
@@ -34,24 +33,24 @@ def escaped(character: str) -> str:
 
 
 def say(*lines: object) -> None:
-    """On stdout, each on a line of its own."""
+    """Print lines to stdout."""
     for line in lines:
         print(safe(line))
 
 
 def complain(*lines: object) -> None:
-    """On stderr, each on a line of its own."""
+    """Print lines to stderr."""
     for line in lines:
         print(safe(line), file=sys.stderr)
 
 
 def say_json(value: Any) -> None:
-    """On stdout, as a line of JSON: that escapes everything that is not ASCII, and is never cut."""
+    """Print one line of JSON to stdout, with all characters that are not ASCII escaped, and never truncated."""
     print(json.dumps(value), flush=True)
 
 
 def escape_what_cannot_be_encoded() -> None:
-    """A terminal without UTF-8 gets escapes for letters it does not have, where Python would raise an error."""
+    """Escape characters that the terminal cannot encode, where Python would raise an error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -1,4 +1,4 @@
-"""`lambdanets paper`: the tables of the paper, what it prints beside what we count and what this machine measures."""
+"""`lambdanets paper`: recomputes the tables of the paper, and measures them on this machine."""
 
 import argparse
 import json
@@ -15,20 +15,26 @@ if TYPE_CHECKING:
     from lambdanets.paper import PublishedEntry
     from lambdanets.paper.measure import Measured, Measurement
 
-SUMMARY = "the tables of the paper: what it prints, what we count, a verdict"
+SUMMARY = "compare the tables of the paper with our own counts and measurements"
 
 
 def add_parser(commands: Subparsers) -> None:
     parser = add_command(commands, "paper", SUMMARY, run)
-    parser.add_argument("table", nargs="?", type=int, metavar="TABLE", help="2 to 13; all of them by default")
-    parser.add_argument("--json", type=Path, metavar="F", help="write the figures there")
-    parser.add_argument("--html", type=Path, metavar="F", help="write everything there as one page, with pictures")
+    parser.add_argument("table", nargs="?", type=int, metavar="TABLE", help="number of a table, 2 to 13 (default: all)")
+    parser.add_argument("--json", type=Path, metavar="F", help="write the figures to this file")
+    parser.add_argument("--html", type=Path, metavar="F", help="write everything to this file, as a page with pictures")
     parser.add_argument(
-        "--measure", action="store_true", help="also the speed and memory of Tables 4, 12 and 13 on this machine"
+        "--measure",
+        action="store_true",
+        help="also measure the speed and memory of Tables 4, 12 and 13 on this machine",
     )
-    parser.add_argument("--rounds", type=positive, help="turns of everyone in --measure; the best counts; 5 by default")
-    parser.add_argument("--threads", type=positive, help="of --measure; as many as torch takes by default")
-    parser.add_argument("--quick", action="store_true", help="--measure with small images: the numbers say nothing")
+    parser.add_argument(
+        "--rounds", type=positive, help="rounds of interleaved timing in --measure; the best one counts (default: 5)"
+    )
+    parser.add_argument("--threads", type=positive, help="number of threads in --measure (default: torch's)")
+    parser.add_argument(
+        "--quick", action="store_true", help="small images in --measure, to try the command: the results mean nothing"
+    )
 
 
 def run(options: argparse.Namespace) -> None:
@@ -48,7 +54,7 @@ def run(options: argparse.Namespace) -> None:
     if measurement is not None:
         for shown in speeds(measurement):
             console.print(shown)
-        console.print(f"{measurement.unit}: best of the rounds, taking turns, float32; {measurement.machine_in_words}")
+        console.print(f"{measurement.unit}: best of interleaved rounds, float32; {measurement.machine_in_words}")
     console.print(summary(entries))
     if options.json is not None:
         write(options.json, json.dumps(report(entries, measurement), indent=1))
@@ -59,7 +65,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Before anything takes long."""
+    """Check the options before anything takes long."""
     from lambdanets.paper.measure import TABLES as MEASURED
     from lambdanets.paper.tables import TABLES
 
@@ -68,15 +74,15 @@ def check_options(options: argparse.Namespace) -> None:
     if options.measure and options.table not in (None, *MEASURED):
         raise UserError(f"only Tables 4, 12 and 13 have throughputs to measure, got {options.table}")
     if not options.measure and (options.rounds or options.threads or options.quick):
-        raise UserError("--rounds, --threads and --quick belong to --measure")
+        raise UserError("--rounds, --threads and --quick need --measure")
     if options.json is not None and options.json == options.html:
-        raise UserError(f"--json and --html are two files, got {options.json} for both")
+        raise UserError(f"--json and --html must be different files, got {options.json} for both")
     check_writable("--json", options.json)
     check_writable("--html", options.html)
 
 
 def tracked(what: str) -> Callable[[Iterable[Any]], Iterable[Any]]:
-    """A progress bar for what passes."""
+    """A function that shows a progress bar while it passes items on."""
     from rich.progress import track
 
     from lambdanets.cli.terminal import progress_console

@@ -1,4 +1,4 @@
-"""What all subcommands share: one line for a mistake, sizes such as 56x40, missing packages."""
+"""Shared by all subcommands: one-line errors, arguments such as 56x40, missing packages."""
 
 import argparse
 import re
@@ -17,7 +17,7 @@ Subparsers = Any
 
 
 class UserError(Exception):
-    """Something that the user can put right, told in one line; `code` is what the command exits with."""
+    """An error that the user can fix, printed as one line; `code` is the exit code."""
 
     def __init__(self, message: str, code: int = 2) -> None:
         super().__init__(message)
@@ -25,14 +25,14 @@ class UserError(Exception):
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong without repeating the whole usage."""
+    """Reports errors without repeating the usage."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, safe(f"{self.prog}: {message} (see {self.prog} --help)") + "\n")
 
 
 class Formatter(argparse.ArgumentDefaultsHelpFormatter):
-    """Shows the defaults that say something: not that of a switch, nor of an option that is absent."""
+    """Shows defaults, except those of switches and of options without one."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         return action.help if action.default in (None, False) else super()._get_help_string(action)
@@ -45,7 +45,7 @@ def add_command(commands: Subparsers, name: str, summary: str, run: Run | None =
         description=f"{summary[0].upper()}{summary[1:]}.",
         formatter_class=Formatter,
     )
-    if run is not None:  # a command of commands has none of its own
+    if run is not None:  # None for a group of commands
         parser.set_defaults(run=run, prog=parser.prog)
     return parser
 
@@ -72,9 +72,9 @@ def image_size(text: str) -> tuple[int, int]:
 
 
 def check_writable(option: str, path: Path | None) -> None:
-    """Before anything takes long."""
+    """Check before anything takes long."""
     if path is not None and not can_be_written(path):
-        raise UserError(f"{option} {path} is a folder, or in none that can be written to")
+        raise UserError(f"{option} {path} cannot be written: it is a folder, or its folder is missing or read-only")
 
 
 def write(path: Path, text: str) -> None:
@@ -102,7 +102,7 @@ def seconds(text: str) -> float:
 
 @contextmanager
 def from_extra(extra: str) -> Iterator[None]:
-    """Around imports of optional packages: a missing one is one sentence that says what to install."""
+    """Turn the missing package of an extra into an error that says what to install."""
     try:
         yield
     except ModuleNotFoundError as error:

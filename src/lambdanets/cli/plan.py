@@ -1,4 +1,4 @@
-"""`lambdanets plan`: what each way to compute a layer's position term costs, and which is taken."""
+"""`lambdanets plan`: shows the cost of each plan for a layer's position term, and which one is chosen."""
 
 import argparse
 
@@ -11,22 +11,28 @@ def scope(text: str) -> tuple[int, ...] | None:
 
 
 def add_parser(commands: Subparsers) -> None:
-    parser = add_command(commands, "plan", "what each plan for a layer's position term costs on maps of a size", run)
-    parser.add_argument("size", metavar="SIZE", type=sizes, help="of the maps: 56 or 56x40; 16384 with --dims 1")
-    parser.add_argument("--dims", type=int, choices=(1, 2, 3), default=2, help="axes of the maps")
+    parser = add_command(
+        commands, "plan", "show the cost of each plan for a layer's position term on maps of a size", run
+    )
+    parser.add_argument(
+        "size", metavar="SIZE", type=sizes, help="size of the maps, such as 56 or 56x40, or 16384 with --dims 1"
+    )
+    parser.add_argument("--dims", type=int, choices=(1, 2, 3), default=2, help="number of axes of the maps")
     parser.add_argument("--d", type=positive, default=64, help="channels of the input")
-    parser.add_argument("--d-out", type=positive, metavar="D", help="channels of the output; as many by default")
+    parser.add_argument(
+        "--d-out", type=positive, metavar="D", help="channels of the output (default: those of the input)"
+    )
     parser.add_argument("--k", type=positive, default=16, help="depth of queries and keys")
     parser.add_argument("--h", type=positive, default=4, help="queries per position that share a lambda")
     parser.add_argument("--u", type=positive, default=1, help="intra-depth")
-    parser.add_argument("--scope", type=scope, default="23", help="odd side of the window, or global")
-    parser.add_argument("--dilation", type=sizes, default="1", help="spacing of the window")
-    parser.add_argument("--stride", type=sizes, default="1", help="between output positions")
-    parser.add_argument("--causal", action="store_true", help="positions use what comes before them")
-    parser.add_argument("--batch", type=positive, default=8, help="maps at once")
-    parser.add_argument("--training", action="store_true", help="with the backward pass")
+    parser.add_argument("--scope", type=scope, default="23", help="side of the window, an odd number, or global")
+    parser.add_argument("--dilation", type=sizes, default="1", help="dilation of the window")
+    parser.add_argument("--stride", type=sizes, default="1", help="stride between output positions")
+    parser.add_argument("--causal", action="store_true", help="positions use only themselves and earlier ones")
+    parser.add_argument("--batch", type=positive, default=8, help="batch size")
+    parser.add_argument("--training", action="store_true", help="include the backward pass")
     parser.add_argument(
-        "--patience", type=seconds, default=5.0, metavar="S", help="measure plans predicted to take less seconds"
+        "--patience", type=seconds, default=5.0, metavar="S", help="measure only plans predicted to take fewer seconds"
     )
 
 

@@ -1,4 +1,4 @@
-"""`lambdanets predict`: what a trained network takes your images for."""
+"""`lambdanets predict`: classifies images with a trained network."""
 
 import argparse
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def add_parser(commands: Subparsers) -> None:
-    parser = add_command(commands, "predict", "what a run takes images for, with probabilities", run)
+    parser = add_command(commands, "predict", "classify images with a run, with probabilities", run)
     add_run_argument(parser)
     parser.add_argument(
         "images",
@@ -21,8 +21,8 @@ def add_parser(commands: Subparsers) -> None:
         metavar="IMAGE",
         help='a file, a folder, or a pattern in quotes such as "pictures/**/*.jpg"',
     )
-    parser.add_argument("--top", type=positive, default=5, metavar="N", help="classes to show for each")
-    parser.add_argument("--json", action="store_true", help="a line of JSON for each image instead of a table")
+    parser.add_argument("--top", type=positive, default=5, metavar="N", help="number of classes to show for each image")
+    parser.add_argument("--json", action="store_true", help="print a line of JSON for each image instead of a table")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -31,15 +31,15 @@ def run(options: argparse.Namespace) -> None:
 
         predictor = Predictor(run_from(options))
         for complaint in predictor.complaints:
-            complain(f"not used: {complaint}")
+            complain(f"skipped: {complaint}")
         predictions = predictor.predict(options.images, top=options.top)
         failed = (as_json if options.json else as_table)(predictions)
     if failed:
-        raise UserError(f"images that could not be read: {failed}", code=1)
+        raise UserError(f"unreadable images: {failed}", code=1)
 
 
 def as_json(predictions: Iterable["Prediction"]) -> int:
-    """Each as it comes; how many could not be read."""
+    """Print each prediction at once; return the number of unreadable inputs."""
     failed = 0
     for prediction in predictions:
         failed += prediction.error is not None

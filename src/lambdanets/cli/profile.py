@@ -1,4 +1,4 @@
-"""`lambdanets profile`: where a network's parameters, FLOPs, memory and time go."""
+"""`lambdanets profile`: shows parameters, FLOPs, memory and time of a network by stage."""
 
 import argparse
 import json
@@ -20,16 +20,16 @@ from lambdanets.cli.parser import (
 
 
 def add_parser(commands: Subparsers) -> None:
-    summary = "parameters, FLOPs, activation memory, time and plans of a network, stage by stage"
+    summary = "show parameters, FLOPs, activation memory, time and plans of a network, stage by stage"
     parser = add_command(commands, "profile", summary, run)
     add_model_argument(parser)
     parser.add_argument(
-        "--size", type=image_size, metavar="N", help="of the images, 224 or 224x160; that of the model by default"
+        "--size", type=image_size, metavar="N", help="image size, such as 224 or 224x160 (default: the model's)"
     )
-    parser.add_argument("--batch", type=positive, default=8, metavar="B", help="images at a time")
-    parser.add_argument("--rounds", type=positive, default=5, help="forward passes that are timed; the best counts")
-    parser.add_argument("--threads", type=positive, help="of torch and the kernels; as many as torch takes by default")
-    parser.add_argument("--json", type=Path, metavar="F", help="write the figures there")
+    parser.add_argument("--batch", type=positive, default=8, metavar="B", help="batch size")
+    parser.add_argument("--rounds", type=positive, default=5, help="forward passes to time; the best one counts")
+    parser.add_argument("--threads", type=positive, help="number of threads (default: torch's)")
+    parser.add_argument("--json", type=Path, metavar="F", help="write the figures to this file")
 
 
 def run(options: argparse.Namespace) -> None:

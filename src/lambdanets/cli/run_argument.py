@@ -1,4 +1,4 @@
-"""RUN, the argument of every command about a run, and where runs are."""
+"""RUN, the argument of every command on a run, and the folder of all runs."""
 
 import argparse
 from collections.abc import Iterator
@@ -12,22 +12,22 @@ if TYPE_CHECKING:
     from lambdanets.runs import RunFolder
 
 
-# KEY=VALUE, as often as you like.
+# KEY=VALUE arguments.
 SETTINGS = "settings"
 
 
 def add_runs_option(parser: Parser) -> None:
-    parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="FOLDER", help="the folder of all runs")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="FOLDER", help="folder of all runs")
 
 
 def add_run_argument(parser: Parser) -> None:
-    parser.add_argument("run_name", metavar="RUN", help="a run by its folder or its name, or latest")
+    parser.add_argument("run_name", metavar="RUN", help="folder or name of a run, or latest")
     add_runs_option(parser)
 
 
 @contextmanager
 def about_runs() -> Iterator[None]:
-    """Around everything that trains or uses what was trained: what users can put right is one line."""
+    """Turn the errors of training, evaluation and prediction that users can fix into one line."""
     with from_extra("train"):
         from lambdanets.data import DataError
         from lambdanets.models.checkpoint import CheckpointError

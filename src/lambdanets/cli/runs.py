@@ -1,4 +1,4 @@
-"""`lambdanets runs`: all runs at a glance."""
+"""`lambdanets runs`: lists all runs."""
 
 import argparse
 
@@ -8,9 +8,9 @@ from lambdanets.cli.run_argument import about_runs, add_runs_option
 
 
 def add_parser(commands: Subparsers) -> None:
-    parser = add_command(commands, "runs", "a table of all runs: what was trained on what, and how well", run)
+    parser = add_command(commands, "runs", "list all runs with their task, model, data and score", run)
     add_runs_option(parser)
-    parser.add_argument("--json", action="store_true", help="a line of JSON for each run instead of a table")
+    parser.add_argument("--json", action="store_true", help="print a line of JSON for each run instead of a table")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -57,4 +57,4 @@ def run(options: argparse.Namespace) -> None:
             wide_console().print(shown)
         say(*damaged)
         if not shown.row_count and not damaged:
-            say(f"there are no runs in {options.runs}; lambdanets train digits makes one")
+            say(f"no runs in {options.runs}; start one with lambdanets train digits")

@@ -16,15 +16,15 @@ MISSING = "-"
 
 
 def show(benchmark: str, report: Report, console: Console) -> None:
-    """Tables of the rows, a sentence where they need one, and the machine."""
+    """Print the tables of a report and its machine."""
     for part in SHOWN[benchmark](report.rows):
         console.print(part)
     machine = report.machine
     kernels = machine["kernels"] or "none"
     versions = ", ".join(f"{package} {version}" for package, version in machine["versions"].items() if version)
-    taken = "means of all steps" if benchmark == "training" else "best of the rounds"
+    taken = "means over interleaved steps" if benchmark == "training" else "best of interleaved rounds"
     console.print(
-        f"{report.command}: {taken}, taking turns, float32; {machine['cpu']}, {machine['threads']} threads, "
+        f"{report.command}: {taken}, float32; {machine['cpu']}, {machine['threads']} threads, "
         f"kernels {kernels}, matrix products {machine['gemm_gflops']:.0f} GFLOP/s; {versions}",
     )
 
@@ -51,7 +51,11 @@ def layers(rows: list[Row]) -> list[Table | str]:
         if row["peak_bytes"] is not None:
             peaks.add_row(*shape, *(megabytes(row["peak_bytes"], name) for name in names))
     worst = max(row["error"] for row in rows)
-    return [times, *[peaks] * bool(peaks.row_count), f"outputs and gradients of ours within {worst:.0e} of the oracle"]
+    return [
+        times,
+        *[peaks] * bool(peaks.row_count),
+        f"our outputs and gradients are within {worst:.0e} of the reference",
+    ]
 
 
 def megabytes(peaks: Mapping[str, int | None], name: str) -> str:
@@ -61,7 +65,7 @@ def megabytes(peaks: Mapping[str, int | None], name: str) -> str:
 
 def limit(rows: list[Row]) -> list[Table | str]:
     shown = table(
-        "the native plan's position term, ms and per cent of the limit of all pairs, which transforms pass",
+        "position term of the native plan: ms, and % of the limit for direct sums, which FFTs can exceed",
         *("map", "scope", "k", "h", "v", "b", "forward", "%", "backward", "%", "GFLOP/s"),
     )
     for row in rows:
@@ -76,17 +80,20 @@ UNITS = {"ms": 2, "percent": 0}
 
 
 def plans(rows: list[Row]) -> list[Table | str]:
-    shown = table("ms of the chosen plan and of the best one", "case", "pass", "chosen", "ms", "best", "ms", "ratio")
+    shown = table("ms of the chosen plan and of the best plan", "case", "pass", "chosen", "ms", "best", "ms", "ratio")
     for row in rows:
         chosen, best = ((row[which], number(row["ms"][row[which]])) for which in ("chosen", "best"))
         shown.add_row(row["case"], row["pass"], *chosen, *best, number(row["ratio"]))
-    return [shown, f"{bad_choices(rows)} of {len(rows)} choices take more than {BAD} times the best plan's time"]
+    return [
+        shown,
+        f"{bad_choices(rows)} of {len(rows)} chosen plans take more than {BAD} times as long as the best plan",
+    ]
 
 
 def models(rows: list[Row]) -> list[Table | str]:
     names = list(rows[0]["best_ms"])
     shown = table("ms per batch, each network in its better memory format", "images", "pass", *names)
-    speeds = table("images per second, and times those of resnet50", "images", "pass", *names)
+    speeds = table("images per second, and speed relative to resnet50", "images", "pass", *names)
     peaks = table("peak memory of a training step beyond network and images, MB", "images", *names)
     for row in rows:
         images = f"{row['b']} of {row['side']} x {row['side']}"
@@ -118,7 +125,7 @@ def sizes(rows: list[Row]) -> list[Table | str]:
 
 
 def training(rows: list[Row]) -> list[Table | str]:
-    shown = table("images per second", "recipe", "batch", "bare loop", "lambdanets train", "share")
+    shown = table("images per second", "recipe", "batch", "bare loop", "lambdanets train", "ratio")
     for row in rows:
         speeds = (number(row["images_per_second"][who], 0) for who in ("bare", "train"))
         shown.add_row(row["case"], str(row["batch_size"]), *speeds, f"{row['ratio']:.1%}")

@@ -1,4 +1,4 @@
-"""Where a benchmark is seen: a progress bar over its jobs while it runs, tables afterwards."""
+"""Consoles for tables, and progress bars for jobs."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -14,9 +14,9 @@ NARROWEST, UNLIMITED = 130, 10_000
 
 
 class SafeConsole(Console):
-    """Prints names that others chose as they are: no markup, no emoji, and nothing that a terminal would obey.
+    """Prints untrusted names as plain text: no markup, no emoji, no escape sequences.
 
-    Rich makes text of every string here, before it measures and arranges it.
+    Rich converts every string with `render_str` before it measures and arranges it.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -27,22 +27,19 @@ class SafeConsole(Console):
 
 
 def wide_console() -> Console:
-    """A table that is cut to a narrow terminal has lost numbers; one that the terminal wraps has not.
-
-    A file or a pipe has no width.
-    """
+    """A console that does not truncate tables: a narrow terminal wraps them, files and pipes have no limit."""
     console = SafeConsole()
     console.width = max(console.width, NARROWEST) if console.is_terminal else UNLIMITED
     return console
 
 
 def progress_console() -> Console:
-    """On stderr, and gone afterwards: the table alone is the output."""
+    """On stderr, so that stdout has the table alone."""
     return SafeConsole(stderr=True)
 
 
 def progress_bar() -> Progress:
-    """For whoever watches: a log gets no empty lines."""
+    """Shown on terminals only, not in logs."""
     columns = (BarColumn(), TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     console = progress_console()
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

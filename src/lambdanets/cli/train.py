@@ -1,4 +1,4 @@
-"""`lambdanets train`: a recipe, with your changes, to a folder of results."""
+"""`lambdanets train`: trains a network by a recipe and writes a run folder."""
 
 import argparse
 import ctypes
@@ -15,33 +15,35 @@ from lambdanets.cli.run_argument import SETTINGS, about_runs, add_runs_option
 if TYPE_CHECKING:
     from lambdanets.runs import Result, RunFolder
 
-# Processes that one of them starts are told which folder it is; they would count on.
+# The first process passes the run folder to those it starts, which would otherwise choose the next free name.
 STARTED_BY = "LAMBDANETS_RUN_FOLDER"
 FIRST = "LAMBDANETS_FIRST_PROCESS"
 
 
 def add_parser(commands: Subparsers) -> None:
-    parser = add_command(commands, "train", "train a network by a recipe: weights, curves and pictures of a run", run)
+    parser = add_command(commands, "train", "train a network by a recipe, or resume a run", run)
     parser.add_argument(
         "recipe",
         nargs="?",
         metavar="RECIPE",
-        help="digits, fashion-mnist, cifar10, imagenet-90, imagenet-350, or a file .yaml such as config.yaml of a run",
+        help="digits, fashion-mnist, cifar10, imagenet-90, imagenet-350, or a .yaml file, such as config.yaml of a run",
     )
     parser.add_argument(
         SETTINGS,
         nargs="*",
         metavar="KEY=VALUE",
-        help="such as data.root=pictures optim.lr=0.05 trainer.max_epochs=1; the sections are model, data, optim and "
-        "trainer, whose keys are those of Lightning's Trainer",
+        help="changes of the recipe, such as data.root=pictures optim.lr=0.05 trainer.max_epochs=1; sections are "
+        "model, data, optim and trainer (arguments of Lightning's Trainer)",
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="a .yaml with changes, before those that you type")
-    parser.add_argument("--name", help="of the run; by default that of the recipe, with a number if that exists")
-    parser.add_argument("--resume", metavar="RUN", help="resume a run, by its folder, its name, or latest")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="a .yaml file with changes, applied before KEY=VALUE"
+    )
+    parser.add_argument("--name", help="name of the run (default: the recipe, with a number if that exists)")
+    parser.add_argument("--resume", metavar="RUN", help="resume a run: its folder, its name, or latest")
     parser.add_argument("--devices", type=positive, metavar="N", help="the same as trainer.devices=N")
     parser.add_argument("--nodes", type=positive, metavar="N", help="the same as trainer.num_nodes=N")
     parser.add_argument(
-        "--dry-run", action="store_true", help="print the configuration, without a look at the data, and end"
+        "--dry-run", action="store_true", help="print the configuration without opening the data, and exit"
     )
     add_runs_option(parser)
 
@@ -57,7 +59,7 @@ def run(options: argparse.Namespace) -> None:
             changes.insert(0, options.recipe)
             options.recipe = None
         if options.resume and options.recipe is not None:
-            raise UserError(f"--resume takes the recipe of the run, got {options.recipe} too")
+            raise UserError(f"--resume uses the recipe of the run; remove {options.recipe}")
         options.recipe = options.recipe or "digits"
         for option, key in (("devices", "devices"), ("nodes", "num_nodes")):
             if getattr(options, option) is not None:
@@ -65,7 +67,7 @@ def run(options: argparse.Namespace) -> None:
         folder = folder_for(options)
         recipe = folder.config_file if options.resume else options.recipe
         if options.resume:
-            read_config(folder.config_file)  # what is wrong in there is told as such
+            read_config(folder.config_file)  # so that errors name this file
         config = resolve(recipe, changes, options.config)
         if options.dry_run:
             say(*as_yaml(planned(config)).splitlines())
@@ -87,9 +89,9 @@ def folder_for(options: argparse.Namespace) -> "RunFolder":
         check_name(options.name)
         folder = RunFolder(options.runs / options.name)
         if folder.is_run and int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0"))) == 0:
-            raise UserError(f"{folder.path} is a run already: choose another --name, or resume it with --resume")
+            raise UserError(f"{folder.path} already has a run: choose another --name, or use --resume")
     elif int(os.environ.get("WORLD_SIZE", os.environ.get("SLURM_NTASKS", "1"))) > 1:
-        raise UserError("several processes at once must agree on where to write: give the run a --name")
+        raise UserError("several processes need the same folder: set --name")
     else:
         folder = RunFolder(free_name(options.runs, Path(options.recipe).stem))
     os.environ[STARTED_BY] = str(folder.path.resolve())
@@ -98,17 +100,17 @@ def folder_for(options: argparse.Namespace) -> "RunFolder":
 
 
 def check_name(name: str) -> None:
-    """It is that of one folder among the runs; `latest` is what others call the newest of them."""
+    """A name is a single folder in that of all runs; `latest` is reserved for the newest run."""
     if name in ("", ".", "..", "latest") or Path(name).name != name:
-        raise UserError(f"--name is that of a folder in the one of --runs, and not latest, got {name!r}")
+        raise UserError(f"--name must be the name of a folder in --runs, and not latest, got {name!r}")
 
 
 def end_with_the_first() -> None:
-    """Linux can promise that; elsewhere a process that is left alone waits for others until its patience is over."""
+    """Kill this process when the first one ends. Linux only; elsewhere it waits until its communication times out."""
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-        if os.getppid() != int(os.environ[FIRST]):  # it has ended before
+        if os.getppid() != int(os.environ[FIRST]):  # the first process has ended already
             sys.exit(1)
 
 
@@ -126,6 +128,6 @@ def tell(result: "Result", folder: "RunFolder") -> None:
     say(result.report)
     skipped = folder.path / "skipped.csv"
     if skipped.is_file():
-        say(f"{count_names(skipped)} {task.items} could not be read; {skipped} names each")
+        say(f"{count_names(skipped)} {task.items} were unreadable and skipped; see {skipped}")
     names = ("curves.png", *task.pictures, "metrics.csv", "config.yaml", "model", "tensorboard")
-    say(f"in {folder.path}: {', '.join(names)}")
+    say(f"wrote {', '.join(names)} to {folder.path}")

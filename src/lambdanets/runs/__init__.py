@@ -1,4 +1,4 @@
-"""Runs: from a recipe and your changes to a folder with a trained network; later its evaluation and predictions.
+"""Runs: train a network by a recipe into a folder, then evaluate it and predict with it.
 
 >>> from lambdanets.runs import resolve
 >>> resolve("digits", ["trainer.max_epochs=3"]).trainer.max_epochs

@@ -1,4 +1,4 @@
-"""From a configuration to what is trained: data, network and task, each made once."""
+"""Builds the data, network, task and learner of a configuration."""
 
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ class Assembly(NamedTuple):
 
 
 def assemble(config: RunConfig) -> Assembly:
-    """Weights are drawn from the seed of the configuration."""
+    """Open the data and build everything else, with weights from the seed of the configuration."""
     kind = task_class(config.task)
     splits = kind.open(config)
     decided = {**kind.network_kwargs(config), **splits.network}
@@ -41,14 +41,14 @@ def assemble(config: RunConfig) -> Assembly:
     steps = planned_steps(batches, config.data.batch_size, config.trainer, config.optim)
     if steps.run < 1:
         raise ConfigError(
-            f"there is no step to train: {batches} batches in an epoch, "
+            f"the run has no training steps: {batches} batches in an epoch, "
             f"trainer.limit_train_batches={config.trainer.limit_train_batches}"
         )
     return Assembly(config, task, data, Learner(network, task, config.optim, steps))
 
 
 def completed(config: RunConfig) -> RunConfig:
-    """The configuration that a run of this one has, without building its network."""
+    """The complete configuration of a run, without building its network."""
     kind = task_class(config.task)
     splits = kind.open(config)
     network = network_on_meta(config.model, {**kind.network_kwargs(config), **splits.network})
@@ -56,7 +56,7 @@ def completed(config: RunConfig) -> RunConfig:
 
 
 def open_for_evaluation(config: RunConfig) -> tuple[Task, Data]:
-    """Of a run's configuration, which is complete but for changes of `data.`"""
+    """The task and data of a run's configuration, which is complete except for changes of `data.`"""
     kind = task_class(config.task)
     splits = kind.open(config)
     config = kind.complete(config, network_on_meta(config.model, {}).config, splits)

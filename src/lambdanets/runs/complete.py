@@ -1,4 +1,4 @@
-"""Configurations with every value that a run has, so that it can be repeated whatever defaults become."""
+"""Complete configurations: every value is explicit, so a run can be repeated even if defaults change."""
 
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -9,12 +9,12 @@ from lambdanets.runs.networks import network_on_meta
 from lambdanets.tasks import task_class
 from lambdanets.train.config import RunConfig
 
-# Where a data set is smaller than the batch of a recipe, an epoch has so many steps. One step would teach little.
+# Steps in an epoch if the data set is smaller than the batch of a recipe.
 STEPS_OF_SMALL_SET = 4
 
 
 def planned(config: RunConfig) -> RunConfig:
-    """With every field of the network except those that the data decides; the data is not opened."""
+    """Fill in every field of the network except those that the data determines, without opening the data."""
     task = task_class(config.task)
     task.check(config)
     network = network_on_meta(config.model, task.network_kwargs(config)).config
@@ -27,7 +27,7 @@ def planned(config: RunConfig) -> RunConfig:
 
 
 def complete(config: RunConfig, splits: Splits, network: Any) -> RunConfig:
-    """With all that the data and the network's configuration decide."""
+    """Fill in everything that the data and the network's configuration determine."""
     data = replace(
         config.data,
         root=None if config.data.root is None else absolute(config.data.root),
@@ -38,7 +38,7 @@ def complete(config: RunConfig, splits: Splits, network: Any) -> RunConfig:
 
 
 def fitting_batch(batch_size: int, items: int | None) -> int:
-    """The batch size, or a power of two, which processes can share, if there are fewer items.
+    """The batch size; if there are fewer items, a smaller power of two, which processes can share.
 
     >>> fitting_batch(64, 64), fitting_batch(64, 60), fitting_batch(64, 3), fitting_batch(64, None)
     (64, 8, 2, 64)
@@ -50,5 +50,5 @@ def fitting_batch(batch_size: int, items: int | None) -> int:
 
 
 def absolute(root: str) -> str:
-    """A path that finds the data from any folder; what is no path, like an address, stays what it is."""
+    """An absolute path; addresses with :// are returned unchanged."""
     return root if "://" in root else str(Path(root).expanduser().absolute())

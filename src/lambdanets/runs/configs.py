@@ -15,7 +15,7 @@ from lambdanets.tasks import task_class
 from lambdanets.train.config import SECTIONS, ConfigError, ModelConfig, RunConfig
 
 RECIPES = files("lambdanets.runs") / "recipes"
-LARGEST_YAML = 256 * 2**10  # bytes; a configuration has 2,000, and yaml takes seconds for a megabyte
+LARGEST_YAML = 256 * 2**10  # bytes; a configuration has about 2,000, and yaml takes seconds for a megabyte
 
 
 def list_recipes() -> list[str]:
@@ -23,13 +23,13 @@ def list_recipes() -> list[str]:
 
 
 def header(recipe: str) -> str:
-    """What the file says about itself: command, cost, measured result."""
+    """The comment at the top of a recipe: command, cost, measured result."""
     lines = (RECIPES / f"{recipe}.yaml").read_text().splitlines()
     return "\n".join(line.removeprefix("#").strip() for line in lines if line.startswith("#"))
 
 
 def resolve(recipe: str | Path, changes: Sequence[str] = (), file: Path | None = None) -> RunConfig:
-    """A recipe by name or a YAML file, then the changes of a file, then those of the command line.
+    """The configuration of a recipe or YAML file, with the changes of a file and then of the command line.
 
     >>> resolve("digits", ["trainer.max_epochs=3"]).trainer.max_epochs
     3
@@ -45,7 +45,7 @@ def resolve(recipe: str | Path, changes: Sequence[str] = (), file: Path | None =
 
 
 def for_network(recipe: Tree, changes: Tree) -> Tree:
-    """A recipe without the fields of its network that do not apply to the network or layers of the changes.
+    """Remove the fields of a recipe's network that do not apply to the network or layers of the changes.
 
     >>> for_network({"model": {"name": "resnet50", "width": 8}}, {"model": {"name": "vit_tiny"}})
     {'model': {'name': 'resnet50'}}
@@ -74,7 +74,7 @@ def tree_of(recipe: str | Path) -> Tree:
         return read_yaml(Path(recipe))
     names = list_recipes()
     raise ConfigError(
-        f"there is no recipe {recipe}, there are {', '.join(names)}, or a file .yaml{nearest(str(recipe), names)}"
+        f"unknown recipe {recipe}; choose from {', '.join(names)}, or a .yaml file{nearest(str(recipe), names)}"
     )
 
 
@@ -87,7 +87,7 @@ def read_yaml(path: Path) -> Tree:
 
 
 def read_config(path: Path) -> RunConfig:
-    """The configuration in a file, whose name is in every error."""
+    """Read a configuration; errors name the file."""
     tree = read_yaml(path)
     try:
         return from_tree(tree)
@@ -99,10 +99,12 @@ def parse(text: str, name: str) -> Tree:
     try:
         tree = yaml.safe_load(text) or {}
         refuse_nesting(tree)
-    except Exception as error:  # besides its own, yaml lets through whatever a value that is none raises
+    except Exception as error:  # yaml lets through any error of parsing a value
         is_deep = isinstance(error, RecursionError)
-        told = "its values are nested too deeply" if is_deep else " ".join(str(error).split()) or type(error).__name__
-        raise ConfigError(f"{name} is no YAML of a configuration: {told}") from error
+        problem = (
+            "its values are nested too deeply" if is_deep else " ".join(str(error).split()) or type(error).__name__
+        )
+        raise ConfigError(f"{name} is not a valid YAML configuration: {problem}") from error
     if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
         raise ConfigError(f"{name} must have the sections {', '.join(SECTIONS)}, got {type(tree).__name__}")
     return tree
@@ -115,7 +117,7 @@ def tree_of_change(change: str) -> Tree:
     """
     key, equals, value = change.partition("=")
     if not equals or not key:
-        raise ConfigError(f"changes are like trainer.max_epochs=1, got {change!r}")
+        raise ConfigError(f"expected KEY=VALUE, such as trainer.max_epochs=1, got {change!r}")
     *outer, last = key.split(".")
     tree: Tree = {last: value}
     for part in reversed(outer):

@@ -1,4 +1,4 @@
-"""run.json: what a run says about itself, and what metrics.csv adds while it is not finished."""
+"""run.json, the description of a run, updated from metrics.csv while the run is not finished."""
 
 import csv
 import io
@@ -12,7 +12,7 @@ from lambdanets.fields import brief, fitted_fields
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """What `lambdanets runs` shows, without the data and without a network."""
+    """The summary of a run that `lambdanets runs` shows."""
 
     task: str = "classification"
     model: str
@@ -21,7 +21,7 @@ class Description:
     started: str
     finished: str | None = None
     epochs: int = 0
-    score: float | None = None  # what it is, the task says
+    score: float | None = None  # of the metric that the task names
     seconds: float = 0.0  # of training
     unit: str = "images"
     units_per_second: float | None = None
@@ -36,13 +36,13 @@ class Description:
                 raise ValueError(f"{name} must be finite and not negative, got {name}={brief(value)}")
 
 
-# What runs of earlier versions call their fields. Their classes are read by `legacy.py`.
+# Names of fields in earlier versions. `legacy.py` reads their classes.
 OLD_NAMES = {"accuracy": "score", "images_per_second": "units_per_second"}
 OLD_FIELDS = {"classes"}
 
 
 def description_from(found: Any) -> Description:
-    """ValueError if it is none."""
+    """Parse the content of run.json; ValueError if it is invalid."""
     if not isinstance(found, dict):
         raise ValueError(f"it holds {brief(found)}")
     found = {OLD_NAMES.get(name, name): value for name, value in found.items() if name not in OLD_FIELDS}
@@ -50,12 +50,12 @@ def description_from(found: Any) -> Description:
     if missing := [name for name, field in known.items() if field.default is MISSING and name not in found]:
         raise ValueError(f"it has no {', '.join(missing)}")
     if unknown := [brief(name) for name in found if name not in known]:
-        raise ValueError(f"this version does not know its {', '.join(unknown[:5])}")
+        raise ValueError(f"it has unknown fields {', '.join(unknown[:5])}")
     return Description(**fitted_fields(Description, found))
 
 
 def with_metrics(known: Description, text: str, score: str) -> Description:
-    """With the epochs that metrics.csv has; `score` is its column of the task's score."""
+    """Update a description from the text of metrics.csv; `score` is the column of the task's score."""
     reader = csv.DictReader(io.StringIO(text, newline=""))
     rows, rate = list(reader), f"{known.unit}_per_second"
     missing = {"seconds", rate} - {*(reader.fieldnames or ())}

@@ -1,4 +1,4 @@
-"""A trained network on its validation data, or on other data."""
+"""Evaluates the network of a run."""
 
 from collections.abc import Callable, Sequence
 
@@ -17,9 +17,9 @@ from lambdanets.train.task import Report
 def evaluate_run(
     run: RunFolder, changes: Sequence[str] = (), complain: Callable[[str], object] = lambda _: None
 ) -> Report:
-    """A run's network on its own data, or on what changes of its section `data.` say.
+    """Evaluate the network of a run on its validation data; `changes` of `data.` select other data.
 
-    `complain` is called with a message for each damaged checkpoint that was passed over.
+    `complain` is called with a message for each damaged checkpoint that was skipped.
     """
     others = [change for change in changes if not change.startswith("data.")]
     if others:
@@ -39,5 +39,5 @@ def evaluate_run(
             return task.report(network, data.evaluation_loader())
     except DataError:
         raise
-    except ValueError as error:  # of a network that does not take inputs of another size
+    except ValueError as error:  # a network can refuse inputs of another size
         raise RunError(f"{run.path}: {error}") from error

@@ -1,4 +1,4 @@
-"""The folder of a run: its files, and what they say about it."""
+"""The folder of a run and its files."""
 
 import csv
 import json
@@ -15,13 +15,13 @@ from lambdanets.runs.description import Description, description_from, with_metr
 from lambdanets.tasks import task_class
 from lambdanets.train.config import ConfigError, RunConfig
 
-# What a run writes, beside the pictures of its task.
+# What a run writes, in addition to the pictures of its task.
 FOLDERS = ("checkpoints", "model", "tensorboard")
 FILES = ("config.yaml", "run.json", "metrics.csv", "skipped.csv", "nonfinite.jsonl", ".lock", "curves.png")
 
 
 class RunError(ValueError):
-    """A folder that is no run, or not one that this can be done with."""
+    """A folder that is not a run, or a run that an operation does not apply to."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,14 @@ class RunFolder:
 
     @property
     def is_run(self) -> bool:
-        """Whether it has a run.json, even one that cannot be read: then that is told where it is used."""
+        """Whether it has a run.json, even an unreadable one, which raises an error when it is used."""
         return is_there(self.description_file)
 
     def config(self, changes: Sequence[str] = ()) -> RunConfig:
-        """What the run was trained with, with changes to it."""
+        """The configuration of the run, with changes."""
         config = read_config(self.config_file)
         if missing := task_class(config.task).incomplete(config):
-            raise ConfigError(f"{self.config_file} is not that of a run: it lacks {', '.join(missing)}")
+            raise ConfigError(f"{self.config_file} is not the configuration of a run: it lacks {', '.join(missing)}")
         return resolve(self.config_file, changes) if changes else config
 
     def description(self) -> Description:
@@ -68,18 +68,18 @@ class RunFolder:
             raise RunError(f"{self.description_file} is damaged: {error}") from error
 
     def read_description(self) -> Any:
-        """What run.json holds, unchecked."""
+        """The unchecked content of run.json."""
         try:
             return read_json(self.description_file)
         except FileNotFoundError as error:
-            raise RunError(f"{self.path} is no run: it has no {self.description_file.name}") from error
+            raise RunError(f"{self.path} is not a run: it has no {self.description_file.name}") from error
         except OSError as error:
             raise RunError(f"{self.description_file} cannot be read: {reason(error)}") from error
         except ValueError as error:
             raise RunError(f"{self.description_file} is damaged: {error}") from error
 
     def progress(self) -> Description:
-        """Its description at any moment: with the epochs so far, if it is not finished."""
+        """Its description, with the epochs so far if it is not finished."""
         known = self.description()
         if known.finished is not None or not is_there(self.metrics):
             return known
@@ -97,7 +97,7 @@ class RunFolder:
 
 
 def with_possible_score(description: Description) -> Description:
-    """ValueError if there is no such task, or its score cannot be what the description says."""
+    """Return the description; ValueError if its task is unknown or its score impossible."""
     score = task_class(description.task).score
     if score.is_percentage and not 0 <= (description.score or 0) <= 1:
         raise ValueError(f"score must be from 0 to 1, got score={description.score}")
@@ -106,7 +106,7 @@ def with_possible_score(description: Description) -> Description:
 
 @contextmanager
 def claimed(run: RunFolder, pictures: Sequence[str]) -> Iterator[None]:
-    """Lock the folder against other processes; the lock ends with the process. `pictures` are the task's."""
+    """Lock the folder against other processes until this one ends. `pictures` are the files of the task."""
     refuse_other_files(run.path, (*FILES, *pictures))
     try:
         import fcntl
@@ -115,7 +115,7 @@ def claimed(run: RunFolder, pictures: Sequence[str]) -> Iterator[None]:
         return
     with (run.path / ".lock").open("a") as file:
         try:
-            # By process: workers that outlive a killed process for a moment do not keep it.
+            # The lock belongs to the process, so workers that briefly outlive a killed process do not hold it.
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise RunError(f"{run.path} is being trained by another process; train in another folder") from error
@@ -123,7 +123,7 @@ def claimed(run: RunFolder, pictures: Sequence[str]) -> Iterator[None]:
 
 
 def refuse_other_files(folder: Path, files: Sequence[str]) -> None:
-    """Something else where a run writes, such as a pipe in the place of a file, would block it or end it later."""
+    """Raise RunError if something else, such as a pipe, is in the place of a file that the run will write."""
     for path in folder.iterdir():
         if path.name in FOLDERS and not path.is_dir():
             raise RunError(f"{path} is not a folder; the run cannot write there")
@@ -132,13 +132,13 @@ def refuse_other_files(folder: Path, files: Sequence[str]) -> None:
 
 
 def all_runs(root: Path) -> list[RunFolder]:
-    """Oldest first, with those whose run.json is damaged or missing."""
+    """All runs, oldest first, including those whose run.json is damaged or missing."""
     found = [RunFolder(path) for path in root.iterdir()] if root.is_dir() else []
     return sorted((run for run in found if run.is_run or is_there(run.config_file)), key=age)
 
 
 def age(run: RunFolder) -> float:
-    """When its run.json was written; 0 where that cannot be known."""
+    """The time of its run.json, or 0 if unknown."""
     try:
         return run.description_file.lstat().st_mtime
     except OSError:
@@ -146,7 +146,7 @@ def age(run: RunFolder) -> float:
 
 
 def is_there(path: Path) -> bool:
-    """Of any kind, even a link to nothing, or in a folder that must not be read: what that means is told later."""
+    """Whether a path exists, even as a broken link or in an unreadable folder; errors are reported when it is used."""
     try:
         os.lstat(path)
     except PermissionError:
@@ -157,7 +157,7 @@ def is_there(path: Path) -> bool:
 
 
 def find_run(name: str, root: Path) -> RunFolder:
-    """By its folder, its name, or as the latest."""
+    """Find a run by its folder, its name, or `latest`."""
     if name == "latest":
         runs = [run for run in all_runs(root) if run.is_run]
         if not runs:
@@ -166,7 +166,7 @@ def find_run(name: str, root: Path) -> RunFolder:
     for path in (Path(name), root / name):
         if RunFolder(path).is_run:
             return RunFolder(path)
-    raise RunError(f"there is no run {name}, neither here nor in {root}; see lambdanets runs")
+    raise RunError(f"there is no run {name}, neither as a folder nor in {root}; see lambdanets runs")
 
 
 def free_name(root: Path, wanted: str) -> Path:

@@ -1,4 +1,4 @@
-"""Run folders of versions that had no model/task.json: classes are in run.json, the rest in config.yaml."""
+"""Run folders of versions without model/task.json: classes are in run.json, the rest in config.yaml."""
 
 from typing import Any
 

@@ -10,17 +10,17 @@ from lambdanets.train.config import ConfigError, ModelConfig
 
 
 def build_network(model: ModelConfig, decided: Mapping[str, Any]) -> Network:
-    """As the section `model.` describes it, with keyword arguments that the data decides; ConfigError if impossible."""
+    """Build the network of the section `model.`, with keyword arguments from the data; ConfigError if impossible."""
     for name, value in decided.items():
         if model.changes.get(name, value) != value:
             raise ConfigError(f"model.{name}={model.changes[name]}, but the data has {value}")
     try:
         return create_model(model.name, **{**decided, **model.changes})
-    except (ValueError, TypeError, RuntimeError) as error:  # the last two are torch's for impossible sizes
+    except (ValueError, TypeError, RuntimeError) as error:  # torch raises the last two for impossible sizes
         raise ConfigError(f"model: {str(error).partition(chr(10))[0]}") from error
 
 
 def network_on_meta(model: ModelConfig, decided: Mapping[str, Any]) -> Network:
-    """The same without memory."""
+    """Build the network without memory, on the meta device."""
     with torch.device("meta"):
         return build_network(model, decided)

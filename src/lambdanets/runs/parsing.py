@@ -1,4 +1,4 @@
-"""Configurations from trees of plain values, as YAML has them, and back."""
+"""Converts between configurations and trees of plain values, as in YAML."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -15,12 +15,12 @@ Tree = Mapping[str, Any]
 def sections_of(task: object) -> dict[str, type]:
     """The classes of the sections, by the name of the task."""
     if not isinstance(task, str):
-        raise ConfigError(f"task must be the name of one, got {brief(task)}")
+        raise ConfigError(f"task must be the name of a task, got {brief(task)}")
     return {**SECTIONS, **task_class(task).sections}
 
 
 def from_tree(tree: Tree) -> RunConfig:
-    """A configuration from plain values; what is absent has its default.
+    """Make a configuration from plain values; missing values get their defaults.
 
     >>> from_tree({"optim": {"lr": "1e-2"}, "model": {"name": "lambda_resnet26", "k": 8}}).model.changes
     {'k': 8}
@@ -30,7 +30,7 @@ def from_tree(tree: Tree) -> RunConfig:
     for name, value in tree.items():
         if name in sections:
             if not isinstance(value, Mapping):
-                raise ConfigError(f"{name} is a section of keys, got {brief(value)}")
+                raise ConfigError(f"{name} must be a section with keys, got {brief(value)}")
             values[name] = section(name, sections, value)
         else:
             values[name] = one_value(name, value, hints_of(RunConfig), "", sections)
@@ -57,14 +57,14 @@ def build(its_class: Any, values: dict[str, Any]) -> Any:
         return its_class(**values)
     except ConfigError:
         raise
-    except ValueError as error:  # of sections that other packages define
+    except ValueError as error:  # from sections that other packages define
         raise ConfigError(str(error)) from error
 
 
 def one_value(key: str, value: Any, hints: Mapping[str, Any], prefix: str, sections: Mapping[str, type]) -> Any:
     if key not in hints:
         hint = nearest(str(key), hints, prefix) or in_section(key, sections)
-        raise ConfigError(f"there is no key {prefix}{key}{hint}")
+        raise ConfigError(f"unknown key {prefix}{key}{hint}")
     try:
         return read(value, hints[key])
     except TypeError as error:
@@ -81,7 +81,7 @@ def in_section(key: str, sections: Mapping[str, type]) -> str:
 
 
 def to_tree(config: RunConfig) -> dict[str, Any]:
-    """All of a configuration as plain values, of which `from_tree` makes the same."""
+    """A configuration as plain values, the inverse of `from_tree`."""
     tree = asdict(config)
     tree["model"] |= tree["model"].pop("changes")
     return {key: plain(value) for key, value in tree.items()}

@@ -1,4 +1,4 @@
-"""Predictions of a run's network."""
+"""Predicts with the network of a run."""
 
 from collections.abc import Iterator, Sequence
 
@@ -18,7 +18,7 @@ class Predictor:
         self.network = network.to(fastest_device())
 
     def predict(self, inputs: Sequence[str], *, top: int = 5) -> Iterator[Prediction]:
-        """In order; what inputs are, the task says."""
+        """Predictions in order. The task defines what inputs are, such as image files."""
         predictions = self.task.predict(self.network, inputs, top=top)
         while True:
             # Not around the `yield`: the caller's code must not run in these modes.

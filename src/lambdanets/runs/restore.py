@@ -1,4 +1,4 @@
-"""The network and the task that a run has saved."""
+"""Loads the network and the task of a run."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,11 +21,11 @@ from lambdanets.train.task import STATE, Task
 class RestoredRun(NamedTuple):
     network: Network
     task: Task
-    complaints: list[str]  # about damaged checkpoints that were passed over
+    complaints: list[str]  # about damaged checkpoints that were skipped
 
 
 def restore(run: RunFolder) -> RestoredRun:
-    """The averaged weights of a finished run, or those of its newest intact checkpoint, and its task."""
+    """Load the averaged weights of a finished run, or of its newest intact checkpoint, and its task."""
     description, task = run.description(), restore_task(run)
     complaints: list[str] = []
     if description.finished is not None and is_there(run.model / "config.json"):
@@ -41,7 +41,7 @@ def restore(run: RunFolder) -> RestoredRun:
 
 
 def restore_task(run: RunFolder) -> Task:
-    """From model/task.json; runs of earlier versions have none."""
+    """Load the task from model/task.json, or from the files of earlier versions."""
     config = run.config()
     kind = task_class(config.task)
     try:
@@ -60,7 +60,7 @@ def described_in(run: RunFolder) -> Path:
 
 
 def described_network(run: RunFolder) -> Network:
-    """The network of config.yaml, without memory."""
+    """The network of config.yaml, on the meta device."""
     model = run.config().model
     try:
         return network_on_meta(model, {})
@@ -69,17 +69,17 @@ def described_network(run: RunFolder) -> Network:
 
 
 def network_from(run: RunFolder, path: Path, state: Any) -> Network:
-    """The network that config.yaml describes with the weight average of a checkpoint, in float32."""
+    """The network of config.yaml with the averaged weights of a checkpoint, in float32."""
     network = described_network(run)
     try:
         fill(network, averaged_weights(state), any_dtype)
     except ValueError as error:
         raise RunError(f"{path} does not hold the network that config.yaml describes: {error}") from error
-    except (KeyError, TypeError, AttributeError) as error:  # of what is no state dict
-        raise checkpoints.DamagedCheckpointError(f"{path} is no checkpoint of a run: {error}") from error
+    except (KeyError, TypeError, AttributeError) as error:  # not a state dict
+        raise checkpoints.DamagedCheckpointError(f"{path} is not a checkpoint of a run: {error}") from error
     return network.float().eval()
 
 
 def fastest_device() -> torch.device:
-    """For evaluation and prediction."""
+    """The device for evaluation and prediction."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")

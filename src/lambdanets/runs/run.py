@@ -1,4 +1,4 @@
-"""A run from its configuration to what it leaves in its folder."""
+"""Trains a network and writes the results into the run folder."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -36,9 +36,9 @@ from lambdanets.train.strategies import ended_together, whole_state
 from lambdanets.train.task import Report, Task
 from lambdanets.train.trainer import make_trainer, own_callbacks, quiet
 
-# Two runs that differ in these alone are the same.
+# Keys that do not affect the result of a run.
 WHEREABOUTS = ("checkpoint_seconds", "data.root", "data.workers", "data.download")
-# What a resumed run may change: where it runs and how long, but not what a step is.
+# Keys that a resumed run may change: where and how long it runs, but not what a step does.
 MAY_CHANGE = ("trainer.", *WHEREABOUTS)
 FIXED = tuple(
     f"trainer.{key}"
@@ -50,7 +50,7 @@ FIXED = tuple(
         "precision",
     )
 )
-PLAIN: dict[str, Any] = {"highlight": False, "soft_wrap": True, "markup": False}  # texts with names that others chose
+PLAIN: dict[str, Any] = {"highlight": False, "soft_wrap": True, "markup": False}  # for text with untrusted names
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ def train(
     console: Console | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Result | None:
-    """Train, evaluate, draw; with `resume` from the newest intact checkpoint of the folder.
+    """Train, evaluate and draw; with `resume`, start from the newest intact checkpoint of the folder.
 
-    A finished run has in its folder: config.yaml, run.json, metrics.csv, TensorBoard's events, checkpoints/, model/
-    (the network and what prediction needs beside it), curves.png and the pictures of its task. `callbacks` are
-    Lightning's. Of several processes the first returns the result.
+    A finished run has config.yaml, run.json, metrics.csv, tensorboard/, checkpoints/, model/ (the network and
+    task.json), curves.png and the pictures of its task. `callbacks` are additional Lightning callbacks. Of several
+    processes, only the first returns the result.
     """
     console = console or Console(stderr=True, quiet=True)
     made = assemble(config)
@@ -80,7 +80,7 @@ def train(
     own = own_callbacks(made.config, run.path, history, made.data, console)
     trainer = make_trainer(made.config, run.path, [*own, *callbacks, first_step])
     console.quiet = console.quiet or not trainer.is_global_zero
-    # Lightning would do this, but only after a checkpoint was loaded into it.
+    # Lightning would do this only after it has loaded a checkpoint.
     trainer.precision_plugin.convert_module(made.learner)
     start = checkpoint_to_resume(run, made, console) if resume else None
     description = describe(made, started=run.description().started if resume else now())
@@ -100,7 +100,7 @@ def train(
     except StoppedError:
         if trainer.is_global_zero:
             raise
-        return None  # all stop together, and the first says so
+        return None  # all processes stop, and the first reports it
     weights = whole_state(made.learner.average)
     if not trainer.is_global_zero:
         return None
@@ -132,13 +132,13 @@ def announce(made: Assembly, requested: RunConfig, console: Console) -> None:
     if made.config.data.batch_size != requested.data.batch_size:
         console.print(
             f"data.batch_size={requested.data.batch_size} is more than the {made.data.splits.train_items} training "
-            f"{made.task.items}: {made.config.data.batch_size} is used, for several steps in an epoch",
+            f"{made.task.items}: using {made.config.data.batch_size}, for several steps in an epoch",
             **PLAIN,
         )
 
 
 def checkpoint_to_resume(run: RunFolder, made: Assembly, console: Console) -> Path | None:
-    """None if the run was stopped before it had any."""
+    """The newest intact checkpoint; None if the run has no checkpoint yet."""
     refuse_other_training(run, made.config)
     try:
         made.task.check_same(restore_task(run))
@@ -147,25 +147,25 @@ def checkpoint_to_resume(run: RunFolder, made: Assembly, console: Console) -> Pa
     except ValueError as error:
         raise RunError(f"{described_in(run)}: {error}") from error
     if not checkpoints.all_in(run.checkpoints):
-        console.print(f"{run.path} has no checkpoint yet: it starts again", **PLAIN)
+        console.print(f"{run.path} has no checkpoint yet: starting again", **PLAIN)
         return None
     path, _, complaints = checkpoints.newest_intact(run.checkpoints)
     for complaint in complaints:
-        console.print(f"not used: {complaint}", **PLAIN)
+        console.print(f"skipped: {complaint}", **PLAIN)
     console.print(f"resuming from {path}", **PLAIN)
     return path
 
 
 def refuse_other_training(run: RunFolder, config: RunConfig) -> None:
-    """What a run has learnt belongs to its network, data and rules; where and how long it runs may change."""
+    """Raise ConfigError if the network, data or training rules of a resumed run changed."""
     if not is_there(run.config_file):
         return
     every = changed_keys(run.config(), config)
     changed = [key for key in every if not key.startswith(MAY_CHANGE) or key in FIXED]
     if changed:
         raise ConfigError(
-            f"{run.path} resumes as it began, so {', '.join(changed)} cannot change; "
-            f"{', '.join(MAY_CHANGE)} can, except {', '.join(FIXED)}; a new run can have anything"
+            f"{', '.join(changed)} cannot change when {run.path} is resumed; only {', '.join(MAY_CHANGE)} can, "
+            f"except {', '.join(FIXED)}; start a new run instead"
         )
 
 
@@ -178,14 +178,14 @@ def network_of(made: Assembly, weights: Mapping[str, Any]) -> Network:
 
 
 def save_network(network: Network, folder: Path) -> None:
-    """In float32, whatever it was trained in."""
+    """Save the network in float32."""
     is_float32 = next(network.parameters()).dtype == torch.float32
     (network if is_float32 else deepcopy(network).float()).save_pretrained(folder)
 
 
 @torch.no_grad()
 def evaluate(trainer: Trainer, task: Task, network: nn.Module, made: Assembly) -> Report:
-    """As validation does, so that the last row of metrics.csv has the same figures."""
+    """Evaluate as in validation, so that the last row of metrics.csv has the same figures."""
     with trainer.precision_plugin.forward_context(), evaluating(network):
         return task.report(network, made.data.evaluation_loader())
 

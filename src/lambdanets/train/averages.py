@@ -1,8 +1,8 @@
-"""Moving averages: of the weights, which are what is evaluated, and of the statistics in batch norms.
+"""Moving averages of the weights, which are evaluated, and of batch-norm statistics.
 
-The published decays, 0.9999 both, remember some 10,000 steps. A shorter run has to forget faster, or what is evaluated
-stays near the start: weights remember at most a tenth of a run, batch norms, which must settle before the weights'
-average reads them, a hundredth. `norm_statistics` estimates those of the average again before they count.
+The published decays, both 0.9999, average over about 10,000 steps. In a shorter run the average would stay near the
+initial weights. So the weights are averaged over at most a tenth of a run, batch-norm statistics over a hundredth:
+they must settle before the average of the weights uses them. `norm_statistics` re-estimates those of the average.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ WEIGHTS_REMEMBER, NORMS_REMEMBER = 1 / 10, 1 / 100  # of the steps of a run, at 
 
 
 def decay_for(decay: float, steps: int, share: float) -> float:
-    """The published decay, or a faster one that remembers `share` of a run of so many steps.
+    """The given decay, or a smaller one that averages over `share` of a run of `steps` steps.
 
     >>> decay_for(0.9999, 1_000_000, 0.1), decay_for(0.9999, 1000, 0.1)
     (0.9999, 0.99)
@@ -26,7 +26,7 @@ def decay_for(decay: float, steps: int, share: float) -> float:
 
 
 def set_norm_decay(model: nn.Module, decay: float, steps: int) -> None:
-    """torch's momentum is what others call one minus the decay."""
+    """Set the momentum of all batch norms, which is one minus the decay in torch."""
     decay = decay_for(decay, steps, NORMS_REMEMBER)
     for module in model.modules():
         if isinstance(module, BatchNorm):
@@ -34,7 +34,7 @@ def set_norm_decay(model: nn.Module, decay: float, steps: int) -> None:
 
 
 def decay_at(step: int, decay: float) -> float:
-    """The first averages remember all there was, for at first that is little.
+    """The decay at a step; smaller at the start, so that the initial weights are forgotten quickly.
 
     >>> [round(decay_at(step, 0.99), 2) for step in (1, 10, 10_000)]
     [0.18, 0.55, 0.99]
@@ -43,16 +43,16 @@ def decay_at(step: int, decay: float) -> float:
 
 
 class Pairs(NamedTuple):
-    """The tensors of an average and of its network, found once: looking for them takes longer than averaging."""
+    """The tensors of an average and of its network, collected once: collecting takes longer than averaging."""
 
     old: list[Tensor]
     new: list[Tensor]
-    old_counts: list[Tensor]  # whole numbers
+    old_counts: list[Tensor]  # integers
     new_counts: list[Tensor]
 
 
 def pairs_of(average: nn.Module, model: nn.Module) -> Pairs:
-    """Weights, shard by shard where they have some, and statistics."""
+    """Weights, or their local shards, and statistics."""
     pairs = list(zip(state_of(average), state_of(model), strict=True))
     averaged = [pair for pair in pairs if pair[0].is_floating_point()]
     counts = [pair for pair in pairs if not pair[0].is_floating_point()]
@@ -61,12 +61,12 @@ def pairs_of(average: nn.Module, model: nn.Module) -> Pairs:
 
 @torch.no_grad()
 def update_average(pairs: Pairs, decay: float) -> None:
-    """Whole numbers are copied."""
+    """Move the average towards the network; integers are copied."""
     foreach_lerp_(pairs.old, pairs.new, 1 - decay)
     if pairs.old_counts:
         foreach_copy_(pairs.old_counts, pairs.new_counts)
 
 
 def state_of(model: nn.Module) -> list[Tensor]:
-    """Each tensor once, though shared tables have several names."""
+    """All parameters and buffers, each once even if it has several names."""
     return [local(tensor) for tensor in (*model.parameters(), *model.buffers())]

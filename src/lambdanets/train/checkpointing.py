@@ -41,8 +41,8 @@ class Checkpointing(Callback):
         self.saved_step = checkpoint["global_step"]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Instead of Lightning's handlers, which would not save. It restores the previous ones at the end."""
-        if threading.current_thread() is threading.main_thread():  # no other thread may set handlers
+        """Replace Lightning's signal handlers, which do not save. Lightning restores the previous ones at the end."""
+        if threading.current_thread() is threading.main_thread():  # other threads cannot set handlers
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, self.on_signal)
 
@@ -59,7 +59,7 @@ class Checkpointing(Callback):
         self.stop_if_requested()
 
     def on_validation_batch_end(self, trainer: Trainer, *rest: Any) -> None:
-        # A run resumed from here is saved already, and by now Lightning has counted the epoch as done.
+        # A run that was resumed here is saved already, and Lightning has counted the epoch as done.
         must_stop, _ = self.decide(trainer)
         if must_stop and self.saved_step != trainer.global_step:
             trainer.fit_loop.epoch_loop.val_loop.batch_progress.reset()  # a resumed run validates from the start

@@ -1,8 +1,8 @@
-"""Checkpoints of a run: `step-00001234.ckpt`, and beside each `.ckpt.sha256`, as sha256sum writes and checks it.
+"""Checkpoints of a run: `step-00001234.ckpt` and its hash `step-00001234.ckpt.sha256`, in the format of sha256sum.
 
-A file takes its name only when it is whole and on the disk, with its hash there first. So whatever ends a process, the
-newest checkpoint that its hash confirms is one that was meant to be. Loading reads tensors and plain values, nothing
-that could run.
+A file gets its name only when it is complete and on the disk, and its hash is written first. So the newest checkpoint
+that matches its hash is complete, however the process ended. Loading reads tensors and plain values, and never executes
+code.
 """
 
 import hashlib
@@ -18,11 +18,11 @@ from lambdanets.files import atomic_path, open_regular, read_text, reason, sha25
 
 KEPT = 2  # the newest, and one to fall back on
 NAME = re.compile(r"step-(\d{8,})\.ckpt")
-OURS = re.compile(rf"\.?{NAME.pattern}")  # with hashes, and what is not yet whole
+OURS = re.compile(rf"\.?{NAME.pattern}")  # also matches hashes and incomplete files
 
 
 class DamagedCheckpointError(ValueError):
-    """A checkpoint that is not what was written; the message names it."""
+    """A checkpoint that does not match its hash or cannot be loaded; the message names it."""
 
 
 def path_for(folder: Path, step: int) -> Path:
@@ -34,7 +34,7 @@ def hash_path(path: Path) -> Path:
 
 
 def save(state: dict[str, Any], path: Path) -> None:
-    """OSError, with the path in it, if the disk does not take it; older checkpoints stay as they are."""
+    """Write a checkpoint. Raises OSError with the path if that fails; older checkpoints are not touched."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         before = hashes_of(path)
@@ -42,18 +42,18 @@ def save(state: dict[str, Any], path: Path) -> None:
             with temporary.open("wb") as file:
                 torch.save(state, file)
             line = f"{sha256(temporary)}  {path.name}\n"
-            # A file of this name is the one to resume from until this one replaces it.
+            # Keep the hash of an existing file of this name, which is valid until the new one replaces it.
             write_atomically(hash_path(path), f"{line}{before}".encode())
         if before:
             write_atomically(hash_path(path), line.encode())
-    except RuntimeError as error:  # torch's word for a disk that is full
+    except RuntimeError as error:  # torch raises this for a full disk
         raise OSError(None, f"cannot be written: {error}", str(path)) from error
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def hashes_of(path: Path) -> str:
-    """The lines beside it, if there are any."""
+    """The content of its hash file, or an empty string."""
     try:
         return read_text(hash_path(path))
     except (OSError, UnicodeDecodeError):
@@ -61,7 +61,7 @@ def hashes_of(path: Path) -> str:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """What was saved, on the CPU."""
+    """Load a checkpoint on the CPU; DamagedCheckpointError if it does not match its hash."""
     try:
         expected = read_text(hash_path(path))
         with open_regular(path) as file:
@@ -69,25 +69,25 @@ def load(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, MemoryError) as error:
         raise DamagedCheckpointError(f"{path} or its .sha256 cannot be read: {reason(error)}") from error
     if f"{hashlib.sha256(content).hexdigest()}  {path.name}\n" not in expected.splitlines(keepends=True):
-        raise DamagedCheckpointError(f"{path} is damaged: its sha256 is not the one in {hash_path(path).name}")
+        raise DamagedCheckpointError(f"{path} is damaged: its sha256 does not match {hash_path(path).name}")
     try:
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except Exception as error:  # a file made to fool the hash may make torch say anything
-        raise DamagedCheckpointError(f"{path} is no checkpoint: {str(error).partition(chr(10))[0]}") from error
+    except Exception as error:  # a manipulated file with a valid hash can raise anything
+        raise DamagedCheckpointError(f"{path} is not a checkpoint: {str(error).partition(chr(10))[0]}") from error
     if not isinstance(state, dict):
-        raise DamagedCheckpointError(f"{path} is no checkpoint: it holds {type(state).__name__}")
+        raise DamagedCheckpointError(f"{path} is not a checkpoint: it holds {type(state).__name__}")
     return state
 
 
 def all_in(folder: Path) -> list[Path]:
-    """From the newest to the oldest."""
+    """All checkpoints in a folder, newest first."""
     found = {path: NAME.fullmatch(path.name) for path in folder.iterdir()} if folder.is_dir() else {}
     steps = {path: int(match[1]) for path, match in found.items() if match}
     return sorted(steps, key=lambda path: steps[path], reverse=True)
 
 
 def newest_intact(folder: Path) -> tuple[Path, dict[str, Any], list[str]]:
-    """The checkpoint to resume from, what it holds, and what is wrong with newer ones."""
+    """The path and content of the newest intact checkpoint, and what is wrong with newer ones."""
     complaints: list[str] = []
     for path in all_in(folder):
         try:
@@ -103,21 +103,21 @@ def remove(path: Path) -> None:
 
 
 def remove_old(folder: Path, newest: Path) -> None:
-    """All but `newest`, which was just saved, and the one before it.
+    """Remove all checkpoints except `newest`, which was just saved, and the one before it.
 
-    That includes those with higher numbers, which were damaged or of another run, or this one would not have been
-    saved; and what processes left half written when they were killed.
+    This includes checkpoints with higher numbers, which were damaged or belong to another run, and incomplete files of
+    killed processes.
     """
     found = all_in(folder)
     kept = found[found.index(newest) :][:KEPT]
     staying = {file for path in kept for file in (path, hash_path(path))}
-    for file in sorted(folder.iterdir()):  # a checkpoint before its hash
+    for file in sorted(folder.iterdir()):  # sorted, so that a checkpoint is removed before its hash
         if OURS.match(file.name) and file not in staying and file.is_file():
             file.unlink(missing_ok=True)
 
 
 class HashedCheckpointIO(CheckpointIO):
-    """Lightning's reading and writing of checkpoints, with hashes."""
+    """Reads and writes Lightning's checkpoints with hashes."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         save(checkpoint, Path(path))

@@ -1,4 +1,4 @@
-"""Everything that determines a run, in sections: `model.`, `data.`, `optim.`, `trainer.` Tasks add to them."""
+"""The configuration of a run, in the sections `model.`, `data.`, `optim.` and `trainer.` Tasks extend them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """A network by name with changes to its row, which are further keys of the section."""
+    """The name of a network, and changes to its configuration, which are further keys of the section."""
 
     name: str = "lambda_resnet50"
     compile: bool = False  # with torch.compile
@@ -23,7 +23,7 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         if self.name not in list_models():
-            raise ConfigError(f"there is no model.name={self.name}{nearest(self.name, list_models())}")
+            raise ConfigError(f"unknown model.name={self.name}{nearest(self.name, list_models())}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,16 +35,16 @@ class ImageModelConfig(ModelConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class OptimConfig:
-    """How weights move."""
+    """Optimiser, learning-rate schedule and moving averages."""
 
     optimizer: Literal["sgd", "adamw"] = "sgd"
-    lr: float = 0.1  # the largest, for `lr_batch` items in a step: other batch sizes scale it
-    lr_batch: int | None = 256  # None: `lr` as it is
+    lr: float = 0.1  # the largest learning rate, for `lr_batch` items in a step; scales with the batch size
+    lr_batch: int | None = 256  # None: `lr` does not scale
     momentum: float = 0.9
     nesterov: bool = False
     weight_decay: float = 1e-4  # not on norms, biases and relative tables
     schedule: Literal["cosine", "linear", "step", "constant"] = "cosine"  # after the warm-up, see `schedule.py`
-    milestones: tuple[float, ...] = ()  # of schedule=step: epochs after which the learning rate is multiplied by gamma
+    milestones: tuple[float, ...] = ()  # epochs; schedule=step multiplies by gamma at each
     gamma: float = 0.1
     warmup_epochs: float = 5.0  # linear from 0, for at most a quarter of the run
     warmup_steps: int | None = None  # instead of warmup_epochs
@@ -65,7 +65,7 @@ class OptimConfig:
         self.below_one("momentum", "ema_decay", "bn_decay")
         for name in ("lr", "gamma", "weight_decay", "warmup_epochs"):
             if not 0 <= getattr(self, name) < float("inf"):
-                raise ConfigError(f"optim.{name} must be a number that is not negative, got {getattr(self, name)}")
+                raise ConfigError(f"optim.{name} must be finite and not negative, got {getattr(self, name)}")
         if self.lr_batch is not None and self.lr_batch < 1:
             raise ConfigError(f"optim.lr_batch must be at least 1, got {self.lr_batch}")
         if self.nesterov and not self.momentum:
@@ -88,7 +88,7 @@ class SmoothedOptimConfig(OptimConfig):
         self.below_one("label_smoothing")
 
 
-# Lightning's, with its short names.
+# Lightning's names, long and short.
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true", "32", "bf16", "16", "64")
 
 
@@ -109,13 +109,13 @@ class TrainerConfig:
     accelerator: str = "auto"
     devices: int | str | tuple[int, ...] = "auto"
     num_nodes: int = 1
-    strategy: str = "auto"  # ddp, or fsdp for networks that one device does not hold
+    strategy: str = "auto"  # ddp, or fsdp for networks that do not fit on one device
     log_every_n_steps: int = 20
     enable_progress_bar: bool = True
     deterministic: bool = False
     benchmark: bool = False
     detect_anomaly: bool = False
-    profiler: Literal["simple", "advanced"] | None = None  # writes where the time went into the folder of the run
+    profiler: Literal["simple", "advanced"] | None = None  # writes a profile into the run folder
 
     def __post_init__(self) -> None:
         positive = (
@@ -144,7 +144,7 @@ class TrainerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    task: str = "classification"  # one of `lambdanets.tasks.TASKS`, which decides the classes of the sections
+    task: str = "classification"  # one of `lambdanets.tasks.TASKS`; it selects the classes of `data` and `optim`
     seed: int = 0
     checkpoint_seconds: float = 300.0  # between checkpoints within an epoch; 0: after every step
     model: Any = field(default_factory=ModelConfig)  # these three are classes of the task, which extend those here
@@ -159,5 +159,5 @@ class RunConfig:
             raise ConfigError(f"checkpoint_seconds must be at least 0, got {self.checkpoint_seconds}")
 
 
-# The sections of every task; a task's own take their place.
+# The default sections; a task can replace them.
 SECTIONS: dict[str, type] = {"model": ModelConfig, "data": DataConfig, "optim": OptimConfig, "trainer": TrainerConfig}

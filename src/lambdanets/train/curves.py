@@ -15,20 +15,20 @@ from lambdanets.train.panels import LEARNING_RATE, LOSS, Line, Panel
 # Rows of `metrics.csv`. Epochs are whole numbers.
 Rows = Sequence[Mapping[str, float | int]]
 
-MARKED = 40  # as many points of a curve can be told apart
+MARKED = 40  # the most points of a curve that get markers
 LABEL_GAP = 0.065  # of a panel's height: one line of text
 
 
 def draw_curves(rows: Rows, panels: Sequence[Panel], path: Path) -> None:
-    """Losses, the panels of the task and the learning rate of each epoch."""
+    """Draw the losses, the panels of the task and the learning rate by epoch."""
     save(curves(rows, panels), path)
 
 
 def curves(rows: Rows, panels: Sequence[Panel]) -> Figure:
-    """A panel for each quantity that the run has so far."""
+    """A figure with a panel for each quantity that the run has recorded."""
     panels = [panel for panel in (LOSS, *panels, LEARNING_RATE) if any(points(rows, line) for line in panel.lines)]
     if not panels:
-        return message("No epoch has ended.")
+        return message("No epoch has finished.")
     figure = new_figure(4.2 * len(panels), 3.3)
     figure.set_layout_engine("constrained")
     for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
@@ -61,13 +61,13 @@ def style(axes: Axes, title: str) -> None:
 
 
 def points(rows: Rows, line: Line) -> list[tuple[float, float]]:
-    """Without epochs that lack this quantity, or where it is NaN or Inf."""
+    """The (epoch, value) points of a line, without missing, NaN or Inf values."""
     found = [(float(row["epoch"]), line.factor * row[line.key]) for row in rows if line.key in row]
     return [(x, y) for x, y in found if math.isfinite(y)]
 
 
 def label_ends(axes: Axes, ends: Mapping[Line, float]) -> None:
-    """Names and last values stand right of the panel, where no curve crosses them."""
+    """Write names and last values to the right of the panel, where no curve crosses them."""
     to_panel = axes.transData + axes.transAxes.inverted()
     heights = spread([float(to_panel.transform((1.0, end))[1]) for end in ends.values()], LABEL_GAP)
     for (line, end), height in zip(ends.items(), heights, strict=True):
@@ -76,7 +76,7 @@ def label_ends(axes: Axes, ends: Mapping[Line, float]) -> None:
 
 
 def spread(heights: Sequence[float], gap: float) -> list[float]:
-    """Raised as far as needed to be `gap` apart, in the order they had."""
+    """Heights in the same order, raised so that they are at least `gap` apart."""
     order = sorted(range(len(heights)), key=lambda n: heights[n])
     apart = list(heights)
     for below, above in pairwise(order):

@@ -1,4 +1,4 @@
-"""Lightning's view of the data: loaders that know which process they serve and where in the run it is."""
+"""Lightning's data module: loaders for this process and the current position in the run."""
 
 from collections.abc import Sized
 
@@ -19,7 +19,7 @@ class DataModule(LightningDataModule):
         return Share(self.trainer.global_rank, self.trainer.world_size)
 
     def position(self) -> Position:
-        """Lightning counts batches, and restores the counts from checkpoints."""
+        """The position in the run, from Lightning's counts, which it restores from checkpoints."""
         assert self.trainer is not None
         loop = self.trainer.fit_loop
         epoch: int = loop.epoch_progress.current.processed  # type: ignore[attr-defined]
@@ -36,5 +36,5 @@ class DataModule(LightningDataModule):
         return Lockstep(loader, self.data.filler())
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
-        """Its tensors; Lightning would look at every name too."""
+        """Move the tensors only; Lightning would also traverse the names."""
         return batch.to(device)

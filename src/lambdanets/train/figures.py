@@ -1,4 +1,4 @@
-"""Drawing with matplotlib: figures of exact size, texts cut to the space they have, files that are whole or absent."""
+"""Helpers for matplotlib: figures of exact size, shortened labels, atomic files."""
 
 import warnings
 from collections.abc import Iterator
@@ -18,11 +18,11 @@ GREY, PALE = "#7a7a7a", "#d9d9d9"
 SMALL, TINY = 8.0, 6.0
 DPI = 150
 INCH = 72.0  # points
-MARGIN = 0.4  # inches: a line of text and some air
+MARGIN = 0.4  # inches: a line of text and some space
 
 
 def percent(share: float) -> str:
-    """Neither none nor all for what is only nearly so."""
+    """A percentage; values close to 0 or 1 are shown as <1 % or >99 %."""
     number = f"{100 * share:.0f}"
     if number == "0" and share > 0:
         return "<1 %"
@@ -32,30 +32,30 @@ def percent(share: float) -> str:
 
 
 def shorten(text: str, room: float, size: float) -> str:
-    """As much of both ends as fits into so many points: names often differ only at their ends."""
+    """Shorten a text to `room` points by removing its middle, because names often differ only at their ends."""
     text = shown = printable(text)
     kept = len(text)
     while kept > 1 and (wide := width(shown, size)) > room:
         kept = min(kept - 1, int(len(shown) * room / wide))
         shown = f"{text[: kept - kept // 2].rstrip()}…{text[len(text) - kept // 2 :].lstrip()}"
-    return shown.replace("$", r"\$")  # or matplotlib reads what is between two as mathematics
+    return shown.replace("$", r"\$")  # otherwise matplotlib renders text between two $ as mathematics
 
 
 def printable(text: str) -> str:
-    """On one line, and without the halves of characters that names of files can have."""
+    """One line without unprintable characters and surrogates, which file names can contain."""
     whole = text.encode(errors="replace").decode()
     return " ".join("".join(letter if letter.isprintable() else " " for letter in whole).split())
 
 
 def width(text: str, size: float) -> float:
-    """In points."""
+    """Width in points."""
     across, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties(size=size), ismath=False)
     return float(across)
 
 
 @contextmanager
 def missing_glyphs_allowed() -> Iterator[None]:
-    """Names in scripts that matplotlib's own font lacks become boxes; a warning for each letter helps nobody."""
+    """Suppress the warning for each character that matplotlib's font lacks and draws as a box."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
         yield
@@ -74,13 +74,13 @@ def new_figure(across: float, down: float) -> Figure:
 
 
 def place(figure: Figure, left: float, below: float, across: float, down: float) -> Axes:
-    """A panel exactly there, in inches: texts were cut to the room that this leaves them."""
+    """A panel at an exact place in inches, because labels were shortened to fit it."""
     whole, high = figure.get_size_inches()
     return figure.add_axes((left / whole, below / high, across / whole, down / high))
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Drawn in memory first, so that the file is whole or not there."""
+    """Write a figure atomically."""
     png = BytesIO()
     figure.savefig(png, format="png", dpi=DPI)
     write_atomically(path, png.getvalue())

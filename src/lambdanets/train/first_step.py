@@ -12,7 +12,7 @@ from lambdanets.train.checkpoints import DamagedCheckpointError
 
 
 class FirstStep(Callback):
-    """Notes that a run got as far as its first step; the last callback, behind all that load their states."""
+    """Records that a run has reached its first step. It is the last callback, after all that restore their states."""
 
     def __init__(self) -> None:
         self.is_done = False
@@ -22,12 +22,12 @@ class FirstStep(Callback):
 
     @contextmanager
     def or_damaged(self, path: Path | None) -> Iterator[None]:
-        """A checkpoint can have its hash and still lack what Lightning reads from it, which raises anything then."""
+        """Raise DamagedCheckpointError if restoring fails: a checkpoint with a valid hash can still be incomplete."""
         try:
             yield
         except Exception as error:
-            is_pythons = type(error).__module__ == "builtins"  # others say themselves what they are about
+            is_pythons = type(error).__module__ == "builtins"  # errors of libraries have their own messages
             if path is None or self.is_done or not is_pythons:
                 raise
-            told = f"it has no {error}" if isinstance(error, KeyError) else reason_of(error)
-            raise DamagedCheckpointError(f"{path} is not a checkpoint of this run: {told}") from error
+            reason = f"it has no {error}" if isinstance(error, KeyError) else reason_of(error)
+            raise DamagedCheckpointError(f"{path} is not a checkpoint of this run: {reason}") from error

@@ -30,14 +30,14 @@ class Guard(Callback):
 
     def __init__(self, file: Path) -> None:
         self.file, self.in_a_row = file, 0
-        # Found once: looking for them takes as long as looking at them.
+        # Collected once: collecting takes as long as checking.
         self.of_one_dtype: list[list[Tensor]] = []  # parameters
         self.buffers: list[Tensor] = []
         self.before: list[Tensor] = []
         self.finder: Finder | None = None
 
     def state_dict(self) -> dict[str, int]:
-        """The count survives an interruption."""
+        """The count, so that a resumed run continues it."""
         return {"in_a_row": self.in_a_row}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
@@ -61,7 +61,7 @@ class Guard(Callback):
         assert isinstance(pl_module, Learner)
         assert self.finder is not None
         self.finder.look(pl_module.losses)
-        # Half precision has a scaler, which skips steps of its own and looks for a better scale.
+        # With half precision, the gradient scaler checks the gradients and skips steps itself.
         if getattr(trainer.precision_plugin, "scaler", None) is None:
             for parameters in self.of_one_dtype:
                 self.finder.look([local(gradient) for p in parameters if (gradient := p.grad) is not None])
@@ -75,12 +75,12 @@ class Guard(Callback):
         self.write(trainer, pl_module)
         if self.in_a_row == IN_A_ROW:
             raise NonFiniteLossError(
-                f"the loss was not finite in {IN_A_ROW} steps in a row, up to step {trainer.global_step + 1}; "
-                f"{self.file} names the {pl_module.task.items}; the checkpoints before them are intact"
+                f"the loss or its gradients were NaN or Inf in {IN_A_ROW} steps in a row, up to step "
+                f"{trainer.global_step + 1}; {self.file} lists the {pl_module.task.items}; older checkpoints are intact"
             )
 
     def write(self, trainer: Trainer, module: Learner) -> None:
-        """One line for each process, which has items of its own."""
+        """Add one line for this process and its items."""
         losses = [float(loss) for loss in module.losses]
         line = {
             "step": trainer.global_step,
@@ -93,24 +93,24 @@ class Guard(Callback):
 
 
 class Finder:
-    """Looks for NaN and Inf.
+    """Finds NaN and Inf.
 
-    On CPUs as torch's scaler does, by multiplying with one, which changes nothing and takes a third of the time of
-    norms; elsewhere that is not for all dtypes.
+    On CPUs it uses the check of torch's gradient scaler with a scale of one, which takes a third of the time of norms.
+    On other devices that check does not support all dtypes.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.found, self.one = torch.zeros(1, device=device), torch.ones(1, device=device)
 
     def look(self, tensors: list[Tensor]) -> None:
-        """At tensors of one dtype."""
+        """Check tensors of one dtype."""
         if self.found.is_cpu:
             foreach_non_finite_check_and_unscale_(tensors, self.found, self.one)
         elif tensors:
             self.found += ~torch.stack(foreach_norm(tensors)).isfinite().all()
 
     def has_found(self) -> bool:
-        """Since this was asked last."""
+        """Whether NaN or Inf was found since the last call."""
         answer = bool(self.found)
         self.found.zero_()
         return answer

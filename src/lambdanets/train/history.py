@@ -1,4 +1,4 @@
-"""What a run records while it trains: a row of metrics.csv for each epoch, and curves for TensorBoard."""
+"""Metrics of a run: a row of metrics.csv for each epoch, and curves for TensorBoard."""
 
 import csv
 import io
@@ -22,7 +22,7 @@ MetricsRow = dict[str, float | int]
 
 @dataclass
 class Sums:
-    """Of an epoch so far, in this process."""
+    """Sums over an epoch so far, in this process."""
 
     units: int = 0
     loss: float = 0.0
@@ -47,13 +47,13 @@ class Sums:
         return replace(self, units=int(summed["units"]), loss=summed["loss"], weight=summed["weight"], parts=parts)
 
     def losses(self) -> MetricsRow:
-        """Means over what was counted."""
+        """Mean losses by column."""
         sums = {"train_loss": self.loss} | {f"train_{name}": part for name, part in self.parts.items()}
         return {name: total / self.weight if self.weight else 0.0 for name, total in sums.items()}
 
 
 def sums_from(state: dict[str, Any]) -> Sums:
-    """Also from checkpoints of versions that counted images and averaged over batches."""
+    """Restore sums, also from checkpoints of versions that counted images and averaged over batches."""
     if "batches" in state:
         state = dict(state)
         images, batches = state.pop("images"), state.pop("batches")
@@ -62,7 +62,7 @@ def sums_from(state: dict[str, Any]) -> Sums:
 
 
 class History(Callback):
-    """`metrics.csv`, a row for each epoch. Checkpoints have it too, so that a resumed run continues its own."""
+    """Writes `metrics.csv`, a row for each epoch. The rows are part of checkpoints, so a resumed run continues them."""
 
     state_key = "History"
 
@@ -130,7 +130,7 @@ class History(Callback):
         log(trainer, {name: value for name, value in row.items() if name not in ("epoch", "step", "train_loss", "lr")})
 
     def totals(self) -> dict[str, Any]:
-        """Of all epochs, as run.json has them."""
+        """Totals over all epochs, as in run.json."""
         seconds = sum(row["seconds"] for row in self.rows)
         units = sum(row["seconds"] * row[self.rate] for row in self.rows)
         waiting = sum(row["seconds"] * row["waiting_share"] for row in self.rows)

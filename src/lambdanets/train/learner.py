@@ -1,4 +1,4 @@
-"""A network that learns a task, as Lightning trains it."""
+"""The Lightning module that trains a network for a task."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ TINY = 1e-9  # instead of a weight of 0
 
 
 class Learner(LightningModule):
-    """`model` learns; `average`, the moving average of its weights, is what is evaluated and kept."""
+    """Trains `model`; `average`, the moving average of its weights, is evaluated and saved."""
 
     def __init__(
         self,
@@ -48,15 +48,15 @@ class Learner(LightningModule):
         self.validated: Metrics = task.metrics()
         self.figures: dict[str, float] = {}  # of the last validation
         self.last_loss: Loss | None = None  # of the last batch
-        # Since the last step: what the guard looks at before the next.
+        # Since the last step; the guard checks them before the next one.
         self.losses: list[Tensor] = []
         self.weights: list[int | float] = []
         self.names: list[str] = []
         self.is_healthy = True
-        self.pairs: Pairs | None = None  # not before the first step: until then strategies may replace tensors
+        self.pairs: Pairs | None = None  # set at the first step, because strategies may replace tensors before
 
     def configure_model(self) -> None:
-        """Lightning has a mesh where the strategy wants shards, and synchronises norms everywhere but there."""
+        """Shard the networks if the strategy has a mesh; Lightning does not synchronise batch norms in that case."""
         if self.device_mesh is None:
             return
         if self.device_mesh.device_type == "cuda":
@@ -65,7 +65,7 @@ class Learner(LightningModule):
             shard(network, self.device_mesh)
 
     def train(self, mode: bool = True) -> "Learner":
-        """The average stays in eval mode."""
+        """Set the mode of `model`; the average stays in eval mode."""
         super().train(mode)
         self.average.eval()
         return self
@@ -82,8 +82,8 @@ class Learner(LightningModule):
     def nominal_weight(self) -> float | None:
         """What sums are divided by where several processes or batches make a step; None if each step is one batch.
 
-        The weight of all of them is known only once the last batch was seen, so gradients are rescaled then, by
-        `rescale_gradients`. Where every batch has this weight, as batches of whole images do, there is nothing to do.
+        The total weight is known only after the last batch, so `rescale_gradients` corrects the gradients then. If all
+        batches have the nominal weight, as complete batches of images do, it changes nothing.
         """
         if self.trainer.world_size == 1 and self.trainer.accumulate_grad_batches == 1:
             return None
@@ -91,7 +91,7 @@ class Learner(LightningModule):
         return self.task.item_weight * max(1, self.steps.items // batches)
 
     def rescale_gradients(self) -> None:
-        """So that the gradient is that of the summed loss over the summed weight, however it was split."""
+        """Make the gradient that of the summed loss over the summed weight of all processes and batches."""
         nominal = self.nominal_weight()
         if nominal is None:
             return
@@ -109,7 +109,7 @@ class Learner(LightningModule):
         self.rescale_gradients()
 
     def optimizer_step(self, *arguments: Any, **more: Any) -> None:
-        """A step that the guard called off leaves the average as it was."""
+        """Update the average, unless the guard skipped the step."""
         super().optimizer_step(*arguments, **more)
         self.losses, self.weights, self.names = [], [], []
         if self.is_healthy:

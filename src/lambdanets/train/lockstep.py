@@ -1,4 +1,4 @@
-"""The lengths of streams are unknown, and processes that work together need the same number of batches."""
+"""Equal numbers of batches in all processes, for streams of unknown length."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from lambdanets.data import Batch, Loader
 
 
 class Lockstep(Loader):
-    """As many batches as the process with the most has: the others get fillers, which count for nothing."""
+    """Gives every process as many batches as the process with the most; fillers do not count in any metric."""
 
     def __init__(self, loader: Loader, filler: Batch) -> None:
         self.loader, self.filler = loader, filler

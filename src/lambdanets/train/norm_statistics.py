@@ -1,7 +1,7 @@
 """Batch-norm statistics of the averaged weights, re-estimated from training items.
 
-Running averages lag behind the weights, in a short run so much that a network that has learnt scores as if it had not.
-`torch.optim.swa_utils.update_bn` is the same remedy for the same reason.
+Running averages lag behind the weights, so in a short run the averaged network would score far too low.
+`torch.optim.swa_utils.update_bn` does the same for the same reason.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,23 +17,23 @@ from lambdanets.nn.modes import evaluating
 from lambdanets.train.learner import Learner
 
 SHORT_RUN = 1_000  # steps; shorter runs estimate before every validation, others before the last
-# Items, at most. A thousand or more are known to be enough (Wu and Johnson, Rethinking "Batch" in BatchNorm, 2021);
-# before every validation a part of that has to do, because it costs a forward pass.
+# At most this many items. A thousand or more are enough (Wu and Johnson, Rethinking "Batch" in BatchNorm, 2021); before
+# every validation fewer are used, because each costs a forward pass.
 ITEMS, FINAL_ITEMS = 512, 4_096
 
 
 class NormStatistics(Callback):
-    """Estimates the statistics of the average where they are needed.
+    """Re-estimates the statistics of the average before validation.
 
-    They are a function of the averaged weights and the data alone, and every process computes all of it. So resumed
-    runs and any number of processes get the same, and nothing has to be saved. Random states and the order of training
-    items are not touched.
+    They depend on the averaged weights and the data only, and every process computes all of them. So resumed runs and
+    any number of processes get the same statistics, and nothing has to be saved. Random states and the order of
+    training items do not change.
     """
 
     def __init__(self, data: Data) -> None:
         self.data = data
         self.estimated_step = -1
-        self.tell: Callable[[str], object] = lambda _: None  # what a progress bar shows
+        self.tell: Callable[[str], object] = lambda _: None  # shows a message in the progress bar
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, Learner)
@@ -41,7 +41,7 @@ class NormStatistics(Callback):
             self.estimate(trainer, pl_module)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """The end of a run that does not validate there. What is saved after this has the new statistics."""
+        """Estimate at the end of a run that does not validate there, before the last checkpoint."""
         assert isinstance(pl_module, Learner)
         if is_last(trainer, pl_module) and self.estimated_step != trainer.global_step:
             self.estimate(trainer, pl_module)
@@ -63,7 +63,7 @@ class NormStatistics(Callback):
 
 
 def is_last(trainer: Trainer, module: Learner) -> bool:
-    """Whether no step follows, as far as anybody knows: this epoch is the last, or the run is told to stop."""
+    """Whether no step follows: this epoch is the last, or the run has to stop."""
     is_last_epoch = trainer.current_epoch + 1 == trainer.max_epochs
     return is_last_epoch or trainer.global_step >= module.steps.run or trainer.should_stop
 

@@ -1,4 +1,4 @@
-"""What the curves of a run show; tasks add panels for their scores."""
+"""Panels of the curves of a run; tasks add panels for their scores."""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""A bar over the whole run on a terminal, a line for each epoch elsewhere."""
+"""Progress of a run: a bar on terminals, and a line for each epoch."""
 
 import time
 from typing import Any
@@ -12,7 +12,7 @@ from lambdanets.train.learner import Learner
 
 
 class ProgressBar(Callback):
-    """Rate, loss, and when it will be over."""
+    """Shows speed, loss and the estimated end of the run."""
 
     def __init__(self, history: History, console: Console) -> None:
         self.history, self.console = history, console

@@ -8,9 +8,9 @@ from torch import Tensor, distributed
 
 
 class RandomStates(Callback):
-    """Saves and restores torch's generators of every process, so that a resumed run drops out and mixes the same.
+    """Saves and restores torch's random states of every process, so that dropout and mixup resume exactly.
 
-    They are restored at the last moment, because starting up draws numbers too. Data loading has seeds of its own.
+    They are restored just before the first batch, because start-up draws random numbers. Loaders have their own seeds.
     """
 
     state_key = "RandomStates"
@@ -19,7 +19,7 @@ class RandomStates(Callback):
         self.wanted: list[dict[str, Tensor]] | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        if self.wanted is not None:  # nothing was drawn since they were loaded
+        if self.wanted is not None:  # nothing was drawn since loading
             return {"of_rank": self.wanted}
         own = {"torch": torch.get_rng_state()}
         if torch.cuda.is_available():
@@ -34,13 +34,13 @@ class RandomStates(Callback):
         self.wanted = state_dict["of_rank"]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Processes start with one seed, for equal weights; from here on each draws its own numbers."""
+        """Give each process its own seed; they start with the same one, for equal weights."""
         if trainer.global_rank:
             torch.manual_seed(torch.initial_seed() + trainer.global_rank)
 
     def on_train_batch_start(self, trainer: Trainer, *rest: Any) -> None:
         of_rank, self.wanted = self.wanted, None
-        if of_rank is None or trainer.world_size != len(of_rank):  # another number of processes draws anew
+        if of_rank is None or trainer.world_size != len(of_rank):  # another number of processes: start with new states
             return
         own = of_rank[trainer.global_rank]
         torch.set_rng_state(own["torch"])

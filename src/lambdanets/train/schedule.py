@@ -1,4 +1,4 @@
-"""The optimiser, which weights decay, and the learning rate over a run."""
+"""The optimiser, its parameter groups, and the learning-rate schedule."""
 
 import math
 from typing import Any, NamedTuple
@@ -20,10 +20,10 @@ def make_optimizer(model: nn.Module, config: OptimConfig, batch_size: int) -> to
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Norms, biases, relative tables and learned positions do not decay.
+    """Exclude norms, biases, relative tables and learned positions from weight decay.
 
-    Decay keeps the scale of weights in check that a norm behind them undoes; scales and shifts of norms have none
-    behind them.
+    Decay limits the scale of weights that are followed by a norm, which cancels the scale. The parameters of norms are
+    not followed by one.
     """
     tables = tables_without_decay(model)
     decaying: list[nn.Parameter] = []
@@ -34,12 +34,12 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
 
 
 def lr_factor(step: int, steps: "Steps", optim: OptimConfig) -> float:
-    """What the largest learning rate is multiplied by: linear warm-up from 0, then the schedule.
+    """The factor of the largest learning rate: linear warm-up from 0, then the schedule.
 
-    cosine and linear end at 0 with the run; step multiplies by `gamma` at each milestone; constant stays.
+    cosine and linear end at 0; step multiplies by `gamma` at each milestone; constant does not change.
     """
     if step < steps.warmup:
-        return (step + 1) / steps.warmup  # not 0: the first step has to move something
+        return (step + 1) / steps.warmup  # not 0, so that the first step changes the weights
     if optim.schedule == "constant":
         return 1.0
     if optim.schedule == "step":
@@ -48,14 +48,14 @@ def lr_factor(step: int, steps: "Steps", optim: OptimConfig) -> float:
     return 1 - progress if optim.schedule == "linear" else (1 + math.cos(math.pi * progress)) / 2
 
 
-# Of the steps of a run, at most. A recipe's warm-up is meant for its own number of epochs; a short trial of the recipe
-# would end before the learning rate had arrived. A quarter is fastai's default for one-cycle schedules (torch's
-# OneCycleLR: 0.3), and more than any recipe here has.
+# The largest share of a run's steps. The warm-up of a recipe is meant for its own number of epochs; a short trial of it
+# would end before the warm-up does. A quarter is fastai's default for one-cycle schedules (torch's OneCycleLR: 0.3),
+# and more than any recipe here uses.
 MOST_WARMUP = 1 / 4
 
 
 class Steps(NamedTuple):
-    """How long a run is, known before it begins."""
+    """Numbers of steps, known before a run starts."""
 
     epoch: int
     run: int
@@ -64,7 +64,7 @@ class Steps(NamedTuple):
 
 
 def planned_steps(batches: int, batch_size: int, trainer: TrainerConfig, optim: OptimConfig) -> Steps:
-    """For so many batches in an epoch. Lightning's own estimate would load the data to find out."""
+    """The steps of a run with `batches` in an epoch. Lightning's own estimate would load the data."""
     limit = trainer.limit_train_batches
     if isinstance(limit, float):
         batches = int(batches * limit)

@@ -1,4 +1,4 @@
-"""Unreadable items are skipped and listed in a file; too many of them end the run."""
+"""Skipped items: unreadable ones are listed in a file, and too many of them end the run."""
 
 import csv
 from pathlib import Path
@@ -16,14 +16,14 @@ ENOUGH = 100  # to judge a stream of unknown length by
 
 
 class Counts(NamedTuple):
-    """Of items, in all processes."""
+    """Numbers of items over all processes."""
 
     seen: int
     skipped: int
 
 
 class Skips(Callback):
-    """`skipped.csv` gets a line for each."""
+    """Writes a line of `skipped.csv` for each skipped item."""
 
     state_key = "Skips"
 
@@ -34,7 +34,7 @@ class Skips(Callback):
         self.trained = self.validated = Counts(0, 0)
 
     def state_dict(self) -> dict[str, int]:
-        """An interrupted epoch is one epoch; an interrupted validation starts again."""
+        """The counts of training. An interrupted validation starts again."""
         return self.trained._asdict()
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
@@ -49,7 +49,7 @@ class Skips(Callback):
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Batch, batch_idx: int) -> None:
         self.trained = self.note(batch, self.trained, self.validated, trainer)
         if not batch.names:
-            raise DataError(f"none of the {self.items} of a batch can be read; {self.file} names them")
+            raise DataError(f"all {self.items} of a batch are unreadable; see {self.file}")
 
     def on_validation_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Batch, *rest: Any) -> None:
         self.validated = self.note(batch, self.validated, self.trained, trainer)
@@ -59,7 +59,7 @@ class Skips(Callback):
         if batch.skipped:
             self.write(batch.skipped)
         now = Counts(len(batch.names) + len(batch.skipped), len(batch.skipped))
-        if trainer.world_size > 1:  # all have as many batches, and end together
+        if trainer.world_size > 1:  # all processes have the same number of batches
             counts = torch.tensor(now, device=trainer.strategy.root_device)
             now = Counts(*trainer.strategy.reduce(counts, reduce_op="sum").tolist())
         seen, skipped = (sum(each) for each in zip(now, before, others, strict=True))
@@ -67,18 +67,16 @@ class Skips(Callback):
         if now.skipped and skipped > max(self.few, MOST * of):
             most = f"{MOST:.0%}" if self.few <= MOST * of else f"the {self.few} tolerated in a small data set"
             last = f"; the last is {batch.skipped[-1].name}: {batch.skipped[-1].reason}" if batch.skipped else ""
-            raise DataError(
-                f"{skipped} of {of} {self.items} cannot be read, more than {most}; {self.file} names each{last}"
-            )
+            raise DataError(f"{skipped} of {of} {self.items} are unreadable, more than {most}; see {self.file}{last}")
         return Counts(now.seen + before.seen, now.skipped + before.skipped)
 
     def write(self, skips: list[Skip]) -> None:
-        # Names in archives need not be text.
+        # Names in archives may not be valid text.
         with self.file.open("a", newline="", encoding="utf-8", errors="backslashreplace") as file:
             csv.writer(file).writerows(skips)
 
 
 def count_names(file: Path) -> int:
-    """How many items `skipped.csv` names; several epochs may have skipped the same."""
+    """The number of distinct items in `skipped.csv`; several epochs can skip the same item."""
     with open_regular(file) as lines:
         return len({line.partition(b",")[0] for line in lines})

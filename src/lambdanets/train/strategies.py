@@ -1,6 +1,6 @@
-"""More than one process: whole copies of the network (ddp) or shards of it (fsdp).
+"""Several processes: full copies of the network (ddp) or shards of it (fsdp).
 
-What is saved never depends on that: checkpoints hold whole tensors, and any number of processes can go on from them.
+Checkpoints do not depend on the strategy: they hold full tensors, and any number of processes can resume from them.
 """
 
 import subprocess
@@ -22,12 +22,12 @@ from lambdanets.models import Network
 from lambdanets.train.config import ConfigError
 from lambdanets.train.state_dicts import with_metadata
 
-NOBODY_ANSWERS = (RuntimeError, distributed.DistBackendError)  # what back ends say then
-PATIENCE = 3.0  # seconds for a process to end by itself when another has
+CONNECTION_ERRORS = (RuntimeError, distributed.DistBackendError)  # raised when another process does not answer
+PATIENCE = 3.0  # seconds to wait for a process to end after another has
 
 
 def make_strategy(name: str) -> str | Strategy:
-    """Lightning's strategies by name; fsdp is torch's second, which Lightning has as part of another."""
+    """Lightning's strategies by name. fsdp is torch's FSDP2, which Lightning has as part of ModelParallelStrategy."""
     if name in ("fsdp", "fsdp2"):
         return Sharded()
     if name != "auto" and name not in StrategyRegistry.available_strategies():
@@ -38,8 +38,8 @@ def make_strategy(name: str) -> str | Strategy:
 class Sharded(ModelParallelStrategy):
     """Parameters, gradients and the optimiser in shards over all processes.
 
-    Lightning's own files of this strategy number the optimiser's tensors differently from everybody else's, so that
-    with several groups of parameters they would not fit one process.
+    Lightning's own checkpoints of this strategy number the optimiser's tensors differently, so that with several
+    parameter groups one process could not load them.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Sharded(ModelParallelStrategy):
         return state
 
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
-        """As all others: by the reader that looks at the hash."""
+        """Load like other strategies, with `HashedCheckpointIO`."""
         return ParallelStrategy.load_checkpoint(self, checkpoint_path, weights_only)
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
@@ -89,16 +89,16 @@ def shard(network: nn.Module, mesh: Any) -> None:
     """Shard a network block by block, so that only one block at a time is gathered."""
     if isinstance(network, FSDPModule):  # Lightning may call this twice
         return
-    network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]  # no other can be sharded
+    network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]  # the only format that can be sharded
     for module in (*separate_blocks(network), network):
-        # The outermost would stay whole between forward and backward, and in evaluation, which has none, for ever.
+        # By default the root would stay gathered between forward and backward, and in evaluation permanently.
         fully_shard(module, mesh=mesh, reshard_after_forward=True)
 
 
 def separate_blocks(network: nn.Module) -> list[nn.Module]:
     """The blocks that a network declares, without those that share parameters with any other part of it.
 
-    A parameter belongs to one group of shards. What blocks share, such as a table, is in the group of the network.
+    A parameter belongs to one group of shards. Parameters that blocks share, such as a table, are in the root group.
     """
     blocks = network.blocks() if isinstance(network, Network) else []
     uses = count_uses(network)
@@ -106,17 +106,17 @@ def separate_blocks(network: nn.Module) -> list[nn.Module]:
 
 
 def count_uses(module: nn.Module) -> Counter[int]:
-    """By the id of a parameter, how many names it has inside the module."""
+    """The number of names of each parameter inside the module, by id."""
     return Counter(id(parameter) for _, parameter in module.named_parameters(remove_duplicate=False))
 
 
 def local(tensor: Tensor) -> Tensor:
-    """The shard that this process has, of what has shards."""
+    """The local shard of a sharded tensor; other tensors unchanged."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def whole(tree: Any) -> Any:
-    """All tensors of a tree in one piece, on the CPU; all processes have to ask together, and the first gets them."""
+    """Gather all tensors of a tree on the CPU. All processes must call this; only the first gets the tensors."""
 
     def gather(tensor: DTensor) -> Tensor:
         gathered = tensor.full_tensor()
@@ -126,40 +126,40 @@ def whole(tree: Any) -> Any:
 
 
 def whole_state(module: nn.Module) -> dict[str, Any]:
-    """A state dict without shards; as for `whole`, all processes have to ask together."""
+    """A state dict of full tensors. As with `whole`, all processes must call this."""
     state: Any = module.state_dict()
     return with_metadata(whole(state), state._metadata)
 
 
 def part(value: Any, like: Tensor) -> Any:
-    """Of a tensor that every process has, the shard that belongs to `like`; other values as they are."""
+    """Shard a full tensor like `like`; other values are returned unchanged."""
     if not isinstance(like, DTensor) or not isinstance(value, Tensor) or value.shape != like.shape or not value.ndim:
         return value
     return distribute_tensor(value.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
 class LostProcessError(RuntimeError):
-    """Another process of the run has ended, for a reason of its own."""
+    """Another process of the run has ended with an error."""
 
 
 @contextmanager
 def ended_together(trainer: Trainer) -> Iterator[None]:
-    """Processes that Lightning started here do not outlive an error, and one of theirs is told as what it is."""
+    """End the processes that Lightning started when an error occurs, and report if one of them caused it."""
     try:
         yield
     except BaseException as error:
         others: list[subprocess.Popen[bytes]] = getattr(trainer.strategy.launcher, "procs", [])
         started = [*others]
-        others.clear()  # Lightning watches them, and would kill this process too before it can say why
+        others.clear()  # otherwise Lightning would kill this process before it can report the error
         codes = [end(process) for process in started]
         lost = [f"{rank} ended with code {code}" for rank, code in enumerate(codes, 1) if code]
-        if lost and type(error) in NOBODY_ANSWERS:
-            raise LostProcessError(f"process {', process '.join(lost)}; what it said is above") from error
+        if lost and type(error) in CONNECTION_ERRORS:
+            raise LostProcessError(f"process {', process '.join(lost)}; its error is above") from error
         raise
 
 
 def end(process: "subprocess.Popen[bytes]") -> int | None:
-    """The code with which it has ended; None if it had to be told."""
+    """The exit code of a process; None if it had to be killed."""
     try:
         return process.wait(PATIENCE)
     except subprocess.TimeoutExpired:
@@ -185,7 +185,7 @@ def sum_over_processes(numbers: Mapping[str, int | float]) -> dict[str, int | fl
 
 @torch.no_grad()
 def agree_on_buffers(network: nn.Module) -> None:
-    """Those of the first process, which are saved: where norms are not synchronised, each has statistics of its own."""
+    """Broadcast the buffers of the first process, which are saved: norms on CPUs are not synchronised."""
     if is_distributed():
         for buffer in network.buffers():
             distributed.broadcast(buffer, 0)

@@ -1,4 +1,4 @@
-"""What a task is: everything that is specific to what is learnt. Nothing else in `train` knows it."""
+"""The protocol of tasks: everything that is specific to what is learnt. The rest of `train` works with any task."""
 
 import json
 from abc import ABC, abstractmethod
@@ -19,9 +19,9 @@ STATE = "task.json"  # in the folder of a saved network
 
 
 class Score(NamedTuple):
-    """The figure that a run is judged by."""
+    """The metric that a run is judged by."""
 
-    column: str  # of metrics.csv, such as val_accuracy
+    column: str  # its column in metrics.csv, such as val_accuracy
     label: str  # in texts and tables, such as accuracy
     is_percentage: bool = False  # a fraction that is shown as a percentage
 
@@ -35,7 +35,7 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True)
 class Loss:
-    """A sum, and what to divide it by: the learner does so over all processes and accumulated batches together."""
+    """A summed loss and its weight. The learner divides the sums over all processes and accumulated batches."""
 
     total: Tensor
     weight: int | float  # how many images, tokens, ... the sum is over
@@ -56,18 +56,18 @@ class Metrics(Protocol):
         """Those of several processes as one, in the order of their ranks."""
 
     def figures(self) -> dict[str, float]:
-        """By column of metrics.csv, the score among them."""
+        """Values by column of metrics.csv, including the score."""
 
 
 @runtime_checkable
 class Report(Protocol):
-    """How a trained network does on the validation data; its `str` is what commands print."""
+    """The evaluation of a trained network; commands print its `str`."""
 
     @property
     def score(self) -> float: ...
 
     def figures(self) -> dict[str, Any]:
-        """Numbers by name, as JSON can hold them."""
+        """Numbers by name, for JSON."""
 
     def draw(self, folder: Path) -> None:
         """Write the pictures of the task into a folder."""
@@ -75,22 +75,22 @@ class Report(Protocol):
 
 @dataclass(frozen=True)
 class Prediction(ABC):
-    """The answer for one input, or why there is none."""
+    """The prediction for one input, or the error."""
 
     input: str
     error: str | None = None
 
     @abstractmethod
     def cells(self) -> list[str]:
-        """The answer as cells of a table."""
+        """The prediction as cells of a table."""
 
     @abstractmethod
     def as_json(self) -> dict[str, Any]:
-        """The answer and the error."""
+        """The prediction and the error, for JSON."""
 
 
 class Task(ABC):
-    """Data, targets, loss, metrics, report and prediction of what is learnt.
+    """Data, loss, metrics, report and prediction of what is learnt.
 
     A task is made in steps, for each needs what the one before found out: `open` the data, build the network with what
     the data decides, `complete` the configuration with both, `create` the task. `load` makes one without the data.
@@ -102,7 +102,7 @@ class Task(ABC):
     """
 
     name: ClassVar[str]
-    unit: ClassVar[str]  # what speed is counted in: images, tokens, ...
+    unit: ClassVar[str]  # the unit of speed: images, tokens, ...
     items: ClassVar[str]  # what the data consists of: images, documents, ...
     score: ClassVar[Score]
     sections: ClassVar[Mapping[str, type]]  # of the configuration, where they differ from `config.SECTIONS`
@@ -115,12 +115,12 @@ class Task(ABC):
     @classmethod
     @abstractmethod
     def check(cls, config: RunConfig) -> None:
-        """Refuse a configuration that cannot be, without looking at the data."""
+        """Raise an error for an invalid configuration, without opening the data."""
 
     @classmethod
     @abstractmethod
     def open(cls, config: RunConfig) -> Splits:
-        """The data; DataError if it cannot be used."""
+        """Open the data; DataError if it cannot be used."""
 
     @classmethod
     def adapt_recipe(cls, recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -129,27 +129,27 @@ class Task(ABC):
 
     @classmethod
     def network_kwargs(cls, config: RunConfig) -> dict[str, Any]:
-        """Keyword arguments of the network that the section `data.` decides."""
+        """Keyword arguments of the network that the section `data.` determines."""
         return {}
 
     @classmethod
     def complete(cls, config: RunConfig, network: Any, splits: Splits | None) -> RunConfig:
-        """With what the network's configuration decides, and the data if it was opened."""
+        """Fill in the values that the network and, if it was opened, the data determine."""
         return config
 
     @classmethod
     def incomplete(cls, config: RunConfig) -> list[str]:
-        """The keys that `complete` sets and that this configuration lacks."""
+        """The keys that `complete` would set and that are missing."""
         return []
 
     @classmethod
     @abstractmethod
     def create(cls, config: RunConfig, splits: Splits) -> "Task":
-        """Of a complete configuration."""
+        """Create the task of a complete configuration."""
 
     @abstractmethod
     def train_example(self, read: Any) -> Any:
-        """From what an item reads to an example, in a worker; torch's default generator is seeded for it."""
+        """Make an example from what an item reads, in a worker. torch's default generator is seeded for each item."""
 
     @abstractmethod
     def val_example(self, read: Any) -> Any:
@@ -157,11 +157,11 @@ class Task(ABC):
 
     @abstractmethod
     def collate(self, examples: Sequence[Any]) -> Batch:
-        """A batch of examples; of none too, if none of them could be read."""
+        """Make a batch of examples. The list is empty if none could be read."""
 
     @abstractmethod
     def filler(self) -> Batch:
-        """A batch whose examples are not valid, which keeps processes in step."""
+        """A batch without valid examples, which keeps processes in step."""
 
     def data(self, config: RunConfig, splits: Splits) -> Data:
         return Data(
@@ -177,11 +177,11 @@ class Task(ABC):
 
     @abstractmethod
     def loss(self, network: nn.Module, batch: Batch) -> Loss:
-        """Of a training batch, of which every example is valid or has no weight."""
+        """The loss of a training batch. Examples that are not valid must have no weight."""
 
     @abstractmethod
     def forward(self, network: nn.Module, batch: Batch) -> Any:
-        """The network on the inputs of a batch, without the targets."""
+        """Run the network on the inputs of a batch, without the targets."""
 
     @abstractmethod
     def metrics(self) -> Metrics:
@@ -196,38 +196,38 @@ class Task(ABC):
 
     @abstractmethod
     def report(self, network: nn.Module, batches: Iterable[Batch]) -> Report:
-        """At the end of a run, or when it is evaluated."""
+        """Evaluate a network on all batches, at the end of a run or for `lambdanets eval`."""
 
     @abstractmethod
     def predict(self, network: nn.Module, inputs: Sequence[str], *, top: int) -> Iterator[Prediction]:
-        """Answers to what a user gives, in order."""
+        """Predictions for the inputs that a user gives, in order."""
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """What prediction needs beside the network, as JSON can hold it: classes, normalisation, ..."""
+        """What prediction needs besides the network, for JSON: classes, normalisation, ..."""
 
     @classmethod
     @abstractmethod
     def from_state(cls, state: Mapping[str, Any]) -> "Task":
-        """ValueError if it is not what `state` returns."""
+        """The task of a state; ValueError if `state` did not return it."""
 
     @abstractmethod
     def check_network(self, network: nn.Module) -> None:
-        """ValueError if the network does not fit."""
+        """Raise ValueError if the network does not fit the task."""
 
     @abstractmethod
     def check_same(self, saved: Any) -> None:
-        """ValueError if a network that was trained for `saved` has no answers for this task, as with other classes."""
+        """Raise ValueError if a network trained for `saved` does not fit this task, for example with other classes."""
 
     def save(self, folder: Path) -> None:
-        """Write what prediction needs into the folder of the network."""
+        """Write `task.json` into the folder of the network."""
         folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"task": self.name, **self.state()}, indent=2)
         write_atomically(folder / STATE, f"{text}\n".encode())
 
     @classmethod
     def load(cls, folder: Path) -> "Task":
-        """From a folder that `save` wrote; OSError or ValueError if it is not there or damaged."""
+        """Read `task.json` from a folder; OSError or ValueError if it is missing or damaged."""
         state = read_json(folder / STATE)
         if not isinstance(state, dict) or state.pop("task", None) != cls.name:
             raise ValueError(f"it does not describe a task {cls.name}")

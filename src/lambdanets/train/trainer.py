@@ -32,7 +32,7 @@ PROFILERS = {"simple": SimpleProfiler, "advanced": AdvancedProfiler}
 
 
 class NoProfiler(PassThroughProfiler):
-    """One shared context: Lightning enters one around every hook, more than a hundred times a step."""
+    """Shares one context, because Lightning enters one around every hook, more than a hundred times a step."""
 
     nothing = nullcontext()
 
@@ -42,7 +42,7 @@ class NoProfiler(PassThroughProfiler):
 
 def make_trainer(config: RunConfig, folder: Path, callbacks: Sequence[Callback]) -> Trainer:
     options = asdict(config.trainer) | {"strategy": make_strategy(config.trainer.strategy)}
-    options["enable_progress_bar"] = False  # Lightning's; ours is a callback
+    options["enable_progress_bar"] = False  # Lightning's own; ours is a callback
     kind = config.trainer.profiler
     options["profiler"] = NoProfiler() if kind is None else PROFILERS[kind](dirpath=folder, filename="profile")
     on_cuda = torch.cuda.is_available() and config.trainer.accelerator in ("auto", "gpu", "cuda")
@@ -57,11 +57,11 @@ def make_trainer(config: RunConfig, folder: Path, callbacks: Sequence[Callback])
                 enable_model_summary=False,
                 num_sanity_val_steps=0,
                 use_distributed_sampler=False,
-                sync_batchnorm=on_cuda,  # the back end of CPUs cannot
+                sync_batchnorm=on_cuda,  # not supported on CPUs
                 default_root_dir=folder,
             )
             if isinstance(trainer.strategy, ParallelStrategy) and trainer.strategy.cluster_environment is not None:
-                # Lightning would, too, but only once the run has begun.
+                # Lightning would check only after the run has started.
                 trainer.strategy.cluster_environment.validate_settings(trainer.num_devices, trainer.num_nodes)
     except (TypeError, ValueError, RuntimeError, MisconfigurationException) as error:
         raise ConfigError(f"trainer: {' '.join(str(error).split())}") from error
@@ -73,7 +73,7 @@ def make_trainer(config: RunConfig, folder: Path, callbacks: Sequence[Callback])
 
 
 def own_callbacks(config: RunConfig, folder: Path, history: History, data: Data, console: Console) -> list[Callback]:
-    """In the order in which they are called: `Checkpointing` saves the states of those before it."""
+    """Our callbacks, in the order of their calls: `Checkpointing` saves the states of those before it."""
     statistics = NormStatistics(data)
     callbacks = [
         Guard(folder / "nonfinite.jsonl"),
@@ -92,7 +92,7 @@ def own_callbacks(config: RunConfig, folder: Path, history: History, data: Data,
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without Lightning's greetings, and warnings about what is intended."""
+    """Suppress Lightning's messages, and warnings about intended behaviour."""
     loggers = {name: logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")}
     levels = {name: logger.level for name, logger in loggers.items()}
     for logger in loggers.values():
@@ -101,11 +101,11 @@ def quiet() -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*LeafSpec.*deprecated")
             warnings.filterwarnings("ignore", message=".*smaller than the logging interval")
-            warnings.filterwarnings("ignore", message=".*your dataloader is not resumable")  # it is, by its place
-            warnings.filterwarnings("ignore", message=".*returned a view tensor")  # and nobody changes it in place
-            # Of 1x1 weights, which lie in memory the same way whatever their strides say.
+            warnings.filterwarnings("ignore", message=".*your dataloader is not resumable")  # it is, by its position
+            warnings.filterwarnings("ignore", message=".*returned a view tensor")  # which is not changed in place
+            # For 1x1 weights, whose memory layout is the same for all strides.
             warnings.filterwarnings("ignore", message=".*[Gg]rad strides do not match bucket view strides")
-            warnings.filterwarnings("ignore", message=".*sync_dist=True")  # what is logged is of all processes already
+            warnings.filterwarnings("ignore", message=".*sync_dist=True")  # logged values are reduced already
             yield
     finally:
         for name, logger in loggers.items():
