@@ -20,10 +20,10 @@ from norms import statistics_differences
 from sklearn.datasets import load_digits
 from without_batch_norm import PAUSE, create_model
 
-from lambdanets.runs import RunFolder
+from lambdanets.runs import RunFolder, networks
 from lambdanets.runs import run as running
 from lambdanets.runs.configs import resolve
-from lambdanets.train import assemble, checkpoints
+from lambdanets.train import checkpoints
 from lambdanets.train.checkpointing import StoppedError
 
 PROGRAM = str(Path(__file__).with_name("without_batch_norm.py"))
@@ -99,7 +99,7 @@ def alone(monkeypatch, settings):
     """Trains in this process."""
 
     def train(folder: Path, *changes: str, callbacks=(), resume: bool = False) -> Path:
-        monkeypatch.setattr(assemble, "create_model", create_model)
+        monkeypatch.setattr(networks, "create_model", create_model)
         monkeypatch.setattr(running, "create_model", create_model)
         recipe = folder / "config.yaml" if resume else "digits"
         config = resolve(recipe, [*([] if resume else settings), *changes])
