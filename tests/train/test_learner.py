@@ -9,9 +9,10 @@ from sequences_task import FitLine
 from torch import nn
 
 from lambdanets.data import Data, DataConfig, Splits
+from lambdanets.train import strategies
 from lambdanets.train.config import OptimConfig, RunConfig
 from lambdanets.train.datamodule import DataModule
-from lambdanets.train.history import History, sums_from
+from lambdanets.train.history import History, Sums, sums_from
 from lambdanets.train.learner import Learner
 from lambdanets.train.schedule import Steps
 
@@ -113,3 +114,17 @@ def test_batches_by_length_have_the_same_number_every_epoch():
         assert sorted(int(name) for batch in epoch for name in batch) == list(range(37))
         for batch in epoch:
             assert len(batch) * max(1 + int(name) % 5 for name in batch) <= 12
+
+
+def test_parts_of_the_loss_may_differ_between_processes(monkeypatch):
+    """A process whose losses were all NaN or Inf, or that was just resumed, has none."""
+
+    def gather(found, own):
+        found[:] = [own, {"units": 3, "loss": 2.0, "weight": 1.0}]
+
+    monkeypatch.setattr(strategies, "is_distributed", lambda: True)
+    monkeypatch.setattr(strategies.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(strategies.distributed, "all_gather_object", gather)
+    sums = Sums(units=5, loss=4.0, weight=2.0, parts={"box": 6.0}).of_all_processes()
+    assert (sums.units, sums.loss, sums.weight) == (8, 6.0, 3.0)
+    assert sums.losses() == {"train_loss": 2.0, "train_box": 2.0}
