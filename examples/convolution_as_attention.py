@@ -1,4 +1,4 @@
-"""A fully connected layer and a convolution are multi-head attention with fixed one-hot maps.
+"""Expresses a fully connected layer and a convolution as multi-head attention with fixed one-hot maps.
 
 python examples/convolution_as_attention.py
 """
@@ -10,7 +10,7 @@ from lambdanets.ops.attention import convolution_as_attention, fully_connected_a
 
 
 def main() -> dict[str, float]:
-    """How far each is from torch's own layer."""
+    """The largest difference of each to torch's own layer."""
     torch.manual_seed(0)
     tokens, weight = torch.randn(2, 7, 5, dtype=torch.float64), torch.randn(3, 7 * 5, dtype=torch.float64)
     image, kernel = torch.randn(2, 3, 6, 8, dtype=torch.float64), torch.randn(4, 3, 3, 3, dtype=torch.float64)

@@ -1,10 +1,10 @@
-"""Draw a small image data set: suns, trees and waves of random place, size, colours and noise.
+"""Draws a small image data set: suns, trees and waves with random positions, sizes, colours and noise.
 
     python examples/draw_pictures.py pictures
     lambdanets train digits data.source=folder data.root=pictures data.image_size=32 trainer.max_epochs=5
 
-writes 60 pictures to train on, `pictures/train/CLASS/*.png`, and 60 others, `pictures/val/CLASS/*.png`: the layout that
-`data.source=folder` reads. The same pictures are drawn every time.
+It writes 60 pictures for training, `pictures/train/CLASS/*.png`, and 60 for validation, `pictures/val/CLASS/*.png`, in
+the layout that `data.source=folder` reads. The pictures are the same every time.
 """
 
 import math
@@ -25,7 +25,7 @@ JITTER = 40.0  # of colours
 
 
 def sun(chance: np.random.Generator) -> Mask:
-    """The pixels of a disc; the other two functions do the same for a triangle and for stripes."""
+    """The pixels of a disc; `tree` returns those of a triangle, `wave` those of stripes."""
     radius = chance.uniform(0.2, 0.4) * SIZE
     i, j = np.indices((SIZE, SIZE)) - chance.uniform(radius, SIZE - radius, (2, 1, 1))
     return np.asarray(np.hypot(i, j) < radius)
@@ -47,7 +47,7 @@ SHAPES = {"sun": sun, "tree": tree, "wave": wave}
 
 
 def draw(name: str, chance: np.random.Generator) -> Image.Image:
-    """On paper that is nearly white."""
+    """A picture of a class on a nearly white background."""
     colour, behind = np.add(COLOURS[name], chance.uniform(-JITTER, JITTER, 3)), chance.uniform(190, 255, 3)
     picture = np.where(SHAPES[name](chance)[:, :, None], colour, behind)
     return Image.fromarray((picture + chance.normal(0, NOISE, picture.shape)).clip(0, 255).astype(np.uint8))
@@ -60,7 +60,7 @@ def main(folder: Path) -> None:
             for number in range(PER_CLASS):
                 chance = np.random.default_rng([is_val, label, number])
                 draw(name, chance).save(folder / split / name / f"{number:02}.png")
-    print(f"{folder}: {PER_CLASS} pictures each of {', '.join(SHAPES)} in train, and as many others in val")
+    print(f"{folder}: {PER_CLASS} pictures of each class ({', '.join(SHAPES)}) in train, and as many in val")
 
 
 if __name__ == "__main__":

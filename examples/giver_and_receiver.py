@@ -1,8 +1,8 @@
-"""Who gave the roses? Attention without positions cannot say, with positions it can.
+"""Shows that attention needs positions to tell who gave the roses.
 
     python examples/giver_and_receiver.py
 
-One head looks at "Ann gave roses to Bob" and at "Bob gave roses to Ann" and answers at "gave".
+It compares the output of one head at "gave" for "Ann gave roses to Bob" and "Bob gave roses to Ann".
 """
 
 import torch
@@ -19,7 +19,7 @@ def read(sentence: list[str], words: dict[str, Tensor]) -> Tensor:
 
 
 def main() -> dict[str, float]:
-    """How far the answers at "gave" are apart for the two orders."""
+    """The largest difference of the outputs at "gave" for the two sentences."""
     torch.manual_seed(0)
     d = 16
     words = {word: torch.randn(d) for word in sorted(SENTENCES[0])}
@@ -33,7 +33,7 @@ def main() -> dict[str, float]:
         "with sinusoidal positions": float((with_[0] - with_[1]).abs().max()),
     }
     for what, difference in differences.items():
-        print(f'{what}: the answers at "gave" differ by {difference:.1e}')
+        print(f'{what}: the outputs at "gave" differ by {difference:.1e}')
     return differences
 
 

@@ -1,4 +1,4 @@
-"""A ViT and a lambda ViT learn scikit-learn's digits: the same blocks, another layer between the patches.
+"""Trains a ViT and a lambda ViT on scikit-learn's digits; they differ only in the token mixer.
 
 python examples/lambda_vit.py
 """
@@ -16,7 +16,7 @@ TRAINING, BATCH = 1437, 64  # of 1797 images
 
 
 def main(epochs: int = 15) -> dict[str, float]:
-    """The share of right answers of each, on images that it has not seen."""
+    """The test accuracy of each network."""
     found = load_digits()
     images = torch.tensor(found.images, dtype=torch.float32)[:, None] / 8 - 1  # (n, 1, 8, 8)
     labels = torch.tensor(found.target)

@@ -1,4 +1,4 @@
-"""What attention and lambdas do when the positions change places.
+"""Shows how attention and lambda layers respond to permuted positions and translated images.
 
 python examples/permutation_and_translation.py
 """
@@ -33,7 +33,7 @@ def main() -> dict[str, float]:
         "position lambdas of a permuted image": apart(position(image.flip(3)), position(image).flip(3)),
     }
     for what, difference in differences.items():
-        print(f"{what}: differ by {difference:.1e}{'' if difference < 1e-5 else ', as they should'}")
+        print(f"{what}: differ by {difference:.1e}{'' if difference < 1e-5 else ', as expected'}")
     return differences
 
 

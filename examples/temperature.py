@@ -1,4 +1,4 @@
-"""What the temperature of a softargmax does: from looking everywhere to looking at one place, and to no gradient.
+"""Shows how the temperature of a softargmax changes attention, from uniform to one-hot, and its gradient.
 
 python examples/temperature.py [temperature.png]
 """
@@ -16,7 +16,7 @@ from lambdanets.ops.attention import dot_scores, hardargmax, softargmax
 
 
 def slope(d: int, beta: float, pairs: int = 2000) -> float:
-    """The mean size of the softargmax's Jacobian over 8 random keys of depth d."""
+    """The mean trace of the softargmax's Jacobian over 8 random keys of depth d."""
     generator = torch.Generator().manual_seed(0)
     q = torch.randn(1, pairs, 1, d, generator=generator)
     keys = torch.randn(1, 8, 1, d, generator=generator)
@@ -45,9 +45,7 @@ def main(path: Path) -> dict[str, list[float]]:
     left.legend()
     for name, its in slopes.items():
         right.loglog(depths, its, "o-", label=name)
-    right.set(
-        title="What is left of the gradient", xlabel="depth d of queries and keys", ylabel="trace of the Jacobian"
-    )
+    right.set(title="Gradient of the softargmax", xlabel="depth d of queries and keys", ylabel="trace of the Jacobian")
     right.legend()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)

@@ -1,4 +1,4 @@
-"""Lambda layers for PyTorch: every position reads its whole context through a small linear map made from it.
+"""Lambda layers and the attention family for PyTorch.
 
 `lambdanets.ops` holds the mathematics as pure functions, `lambdanets.nn` the layers, `lambdanets.models` the networks;
 layers and `create_model` are exported here. Everything is imported when it is first used.

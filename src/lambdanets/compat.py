@@ -1,4 +1,4 @@
-"""What the library asks of torch and Lightning that has no, or no proper, public name; each with the reason."""
+"""Private interfaces of torch and Lightning that the library needs, each with the reason."""
 
 from functools import partial
 from typing import Any
@@ -9,7 +9,7 @@ from torch.nn.modules import module as _module
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_map_only
 
-# All batch norms, whatever their number of axes, SyncBatchNorm too: torch has no public common base.
+# The base class of all batch norms, including SyncBatchNorm, which is not public.
 BatchNorm = _BatchNorm
 
 # In-place arithmetic on lists of tensors in a few kernels, as torch's own optimisers do it. Without a public name, but

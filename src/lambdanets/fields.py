@@ -121,7 +121,7 @@ def type_name(hint: Any) -> str:
     """
     origin, choices = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        return " or ".join(map(told, choices))
+        return " or ".join(map(type_name, choices))
     if origin is Literal:
         return " or ".join(map(str, choices))
     if hint is types.NoneType:

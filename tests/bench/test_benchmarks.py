@@ -118,9 +118,7 @@ def test_a_limit_without_kernels_is_one_sentence(capsys, monkeypatch):
     with pytest.raises(SystemExit) as ended:
         main(["bench", "limit", "--quick"])
     assert ended.value.code == 1
-    assert (
-        capsys.readouterr().err == "lambdanets bench limit: there is no native plan to measure: they were not built\n"
-    )
+    assert capsys.readouterr().err == "lambdanets bench limit: the native plan is not available: they were not built\n"
 
 
 def test_models_are_compared_with_torchvisions_and_with_peers_layers(tmp_path, capsys):

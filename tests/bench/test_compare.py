@@ -132,7 +132,7 @@ def test_results_are_kept_and_nothing_is_trained_twice(tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         compare(tmp_path, "optim.lr=0.01")
     assert ended.value.code == 2
-    assert "has a run of other settings; compare with another --out" in capsys.readouterr().err
+    assert "has a run with other settings; choose another --out" in capsys.readouterr().err
 
 
 def test_unknown_entries_and_data_are_refused(tmp_path, capsys):

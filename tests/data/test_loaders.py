@@ -145,7 +145,7 @@ def test_bad_images_are_left_out_and_named():
 
 
 def test_too_large_batches_and_unequal_shares_are_told():
-    with pytest.raises(DataError, match=r"5 images, not enough for a batch of data.batch_size=8"):
+    with pytest.raises(DataError, match=r"5 images are not enough for a batch of data.batch_size=8"):
         SplitLoader(Numbers(5), plan(), shuffle=True)
     with pytest.raises(DataError, match=r"data.batch_size=9 is not a multiple of the 2 processes"):
         list(SplitLoader(Numbers(50), plan(9, share=Share(0, 2)), shuffle=True))

@@ -37,7 +37,7 @@ def test_the_command_measures(tmp_path, capsys):
         assert row["published_ratio"] == pytest.approx(row["published_per_s"] / 960)
         assert f"{row['images_per_s']:.2f}" in shown
     assert "global self-attention (not measured)" in shown
-    assert "quick: they say nothing" in shown
+    assert "quick: not meaningful" in shown
 
 
 @pytest.mark.skipif(not RESET_PEAK.exists(), reason="this system does not tell the peak memory of a process")

@@ -24,7 +24,7 @@ def pictures(tmp_path_factory):
 def test_sixty_pictures_are_learnt_in_five_epochs(pictures, tmp_path, capsys):
     main(["train", "digits", *PICTURES, f"data.root={pictures}", "--runs", str(tmp_path), "--name", "first"])
     said = capsys.readouterr()
-    notice = "data.batch_size=64 is more than the 60 training images: 8 is used"
+    notice = "data.batch_size=64 is more than the 60 training images: using 8"
     assert notice in said.err
     with (tmp_path / "first" / "metrics.csv").open() as file:
         *_, last = csv.DictReader(file)

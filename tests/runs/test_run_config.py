@@ -132,7 +132,7 @@ def test_changes_come_last_and_files_between(tmp_path):
         ("data.scale=[1, 0.5]", "data.scale must be two fractions in ascending order"),
         ("data.crop=round", "data.crop must be none or padded or resized, got 'round'"),
         ("batch_size=3", "unknown key batch_size; did you mean data.batch_size?"),
-        ("task=detecting", "there is no task=detecting, there are classification"),
+        ("task=detecting", "unknown task=detecting; choose from classification"),
         ("optim.schedule=cosin", "optim.schedule must be cosine or linear or step or constant, got 'cosin'"),
         ("optim.schedule=step", "optim.schedule=step needs optim.milestones"),
         ("optim.milestones=[3, 2]", "optim.milestones must be epochs in ascending order, got (3.0, 2.0)"),

@@ -131,7 +131,7 @@ def test_epochs_are_whole_numbers():
 def test_curves_before_the_first_epoch(tmp_path):
     draw_curves([], PANELS, tmp_path / "curves.png")
     opened(tmp_path / "curves.png")
-    assert [text.get_text() for text in texts(curves([], PANELS))] == ["No epoch has ended."]
+    assert [text.get_text() for text in texts(curves([], PANELS))] == ["No epoch has finished."]
 
 
 def test_a_loss_that_explodes_hides_no_other():
@@ -208,12 +208,12 @@ def test_worst_pairs_by_share_then_by_number():
 def test_confusion_lists_the_worst_pairs_and_the_missing_classes():
     matrix = torch.tensor([[89, 11, 0], [0, 100, 0], [0, 0, 0]])
     note = confusion(matrix, ["shirt", "T-shirt", "coat"]).axes[-1].texts[0].get_text()
-    assert note == "confused most:\nshirt taken for T-shirt: 11 % (11 of 100)\ngrey: 1 class without images"
+    assert note == "most confused:\nshirt predicted as T-shirt: 11 % (11 of 100)\ngrey: 1 class without images"
 
 
 def test_confusion_without_mistakes_or_images():
     right, nothing = (confusion(n * torch.eye(3, dtype=torch.int64), ["a", "b", "c"]) for n in (5, 0))
-    assert right.axes[-1].texts[0].get_text() == "No image was taken for another class."
+    assert right.axes[-1].texts[0].get_text() == "No image was misclassified."
     assert nothing.axes[0].get_title() == "no images"
     assert_readable(right)
     assert_readable(nothing)

@@ -65,7 +65,7 @@ def test_a_bad_step_changes_nothing_and_its_images_are_written_down(where, tmp_p
 
 def test_three_in_a_row_end_the_run_and_leave_a_good_checkpoint(tmp_path):
     with pytest.raises(
-        NonFiniteLossError, match=r"3 steps in a row, up to step 6; .*nonfinite\.jsonl names the images"
+        NonFiniteLossError, match=r"3 steps in a row, up to step 6; .*nonfinite\.jsonl lists the images"
     ):
         train(tiny("checkpoint_seconds=0"), RunFolder(tmp_path), callbacks=[Spoil({3, 4, 5}, "loss")])
     _, state, complaints = checkpoints.newest_intact(tmp_path / "checkpoints")

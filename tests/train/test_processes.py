@@ -100,7 +100,6 @@ def alone(monkeypatch, settings):
 
     def train(folder: Path, *changes: str, callbacks=(), resume: bool = False) -> Path:
         monkeypatch.setattr(networks, "create_model", create_model)
-        monkeypatch.setattr(running, "create_model", create_model)
         recipe = folder / "config.yaml" if resume else "digits"
         config = resolve(recipe, [*([] if resume else settings), *changes])
         running.train(config, RunFolder(folder), callbacks=callbacks, resume=resume)

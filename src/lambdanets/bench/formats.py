@@ -13,7 +13,7 @@ MEMORY_FORMATS: dict[Format, torch.memory_format] = {
 
 
 def convert(module: nn.Module, layout: Format) -> nn.Module:
-    """The module with its weights of four axes in a format; nn.Module.to would refuse the five of a Conv3d."""
+    """Convert the weights with four axes to a memory format; nn.Module.to would refuse the five axes of a Conv3d."""
     for parameter in module.parameters():
         if parameter.ndim == 4:
             parameter.data = parameter.data.contiguous(memory_format=MEMORY_FORMATS[layout])

@@ -1,4 +1,4 @@
-"""The time of a wrong layer says nothing: a layer is compared with the oracle before it is timed."""
+"""Checks layers against the reference before they are timed, because the time of a wrong layer means nothing."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -14,11 +14,11 @@ TOLERANCE = 1e-5
 
 
 def check(layer: LambdaLayer2d, x: Tensor, looks: int = 7) -> float:
-    """The layer's distance from the oracle at a few positions of the maps that are timed.
+    """The largest difference to the reference at a few positions of the timed maps.
 
-    The distance is that of the output there, and of the gradients of x and every parameter when only those positions
-    count. The oracle takes them as queries of their own, with the whole map as context and every offset spelt out as
-    a relation. Norms use running statistics: those of a batch would need every position as a query.
+    It compares the outputs at these positions, and the gradients of x and every parameter for these outputs. The
+    reference takes the positions as queries, with the whole map as context and every offset written out as a relation.
+    Norms use running statistics, because batch statistics would need every position as a query.
     """
     x = x[:1]
     height, width = x.shape[2:]
@@ -27,7 +27,7 @@ def check(layer: LambdaLayer2d, x: Tensor, looks: int = 7) -> float:
     was_training = layer.training
     layer.train()
     with torch.no_grad():
-        layer(x)  # so that the running statistics are not the zeros and ones that a mistake could hide behind
+        layer(x)  # so that running statistics are not zeros and ones, which could hide an error
     layer.eval()
     names = [name for name, _ in layer.named_parameters()]
 
@@ -48,9 +48,9 @@ def check(layer: LambdaLayer2d, x: Tensor, looks: int = 7) -> float:
 
 
 def check_training(layer: LambdaLayer2d, x: Tensor) -> float:
-    """The distance in training mode, batch statistics included, on two small corners of the maps that are timed.
+    """The largest difference in training mode, with batch statistics, on two small corners of the timed maps.
 
-    Every position is a query there, and so counts in the statistics of the oracle too.
+    Every position is a query there, so the reference has the same batch statistics.
     """
     x = x[:2, :, :5, :7]
     cotangent = torch.randn(x.shape[0], layer.d_out, *x.shape[2:], generator=torch.Generator().manual_seed(0))
@@ -76,7 +76,7 @@ def check_training(layer: LambdaLayer2d, x: Tensor) -> float:
 
 
 def check_layers(networks: Iterable[nn.Module]) -> None:
-    """One lambda layer of each kind and width, on a map that its table covers."""
+    """Check one lambda layer of each kind and width, on a map that its table covers."""
     kinds = {}
     for layer in (module for network in networks for module in network.modules()):
         if isinstance(layer, LambdaLayer2d) and isinstance(layer.table, RelativeTable):
@@ -90,7 +90,7 @@ def check_layers(networks: Iterable[nn.Module]) -> None:
 def oracle(
     layer: LambdaLayer2d, x: Tensor, context: Tensor, state: Mapping[str, Tensor], rows: Tensor, *, training: bool
 ) -> Tensor:
-    """The layer's answer to the queries of x, with `rows` of its table spelt out as a relation."""
+    """The reference output for the queries of x, with `rows` of the table as a relation."""
     return reference.lambda_layer(
         x,
         context,
@@ -118,14 +118,14 @@ def refuse_if_wrong(
     error = max(distance(mine, true) for mine, true in zip(ours, exact, strict=True))
     if not error <= TOLERANCE:  # a NaN is wrong too
         raise CannotBenchmarkError(
-            f"{type(layer).__name__}({layer.d_in}) on {size[0]} x {size[1]} is off by {error:.1e} from the oracle, "
+            f"{type(layer).__name__}({layer.d_in}) on {size[0]} x {size[1]} differs by {error:.1e} from the reference, "
             f"more than {TOLERANCE:.0e}: not timed"
         )
     return error
 
 
 def agree(answers: Mapping[str, Tensor], chosen: str) -> None:
-    """Several ways to the same answer: the time of a wrong one says nothing."""
+    """Check that several algorithms give the same output."""
     scale = answers[chosen].abs().max()
     for name, y in answers.items():
         if not (y - answers[chosen]).abs().max() <= 1e-4 * scale:
@@ -133,7 +133,7 @@ def agree(answers: Mapping[str, Tensor], chosen: str) -> None:
 
 
 def window_rows(height: int, width: int, layer: LambdaLayer2d, at: Tensor) -> Tensor:
-    """Which row of the layer's table stands for each pair of a position in `at` and one of the map; -1 for none."""
+    """The row of the table for each pair of a position in `at` and one of the map; -1 for none."""
     assert layer.table is not None
     side = round(layer.table.weight.shape[0] ** 0.5)
     place = torch.arange(height * width)
@@ -144,5 +144,5 @@ def window_rows(height: int, width: int, layer: LambdaLayer2d, at: Tensor) -> Te
 
 
 def distance(ours: Tensor, exact: Tensor) -> float:
-    """The largest difference, relative to the largest number where that is above 1; NaN when there is one."""
+    """The largest difference, relative to the largest number if that is above 1; NaN if there is one."""
     return float((ours.detach() - exact.detach()).abs().max() / exact.detach().abs().max().clamp(min=1))

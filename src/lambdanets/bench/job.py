@@ -1,4 +1,4 @@
-"""What a benchmark is made of: jobs, each of which measures one row."""
+"""Jobs of a benchmark, each of which measures one row."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -6,17 +6,17 @@ from typing import Any
 
 # A row of a table, as it is written to JSON.
 Row = dict[str, Any]
-# Passes the items of an iterable on, one by one, and lets somebody watch: a progress bar, or `untracked`.
+# Passes on the items of an iterable and may show progress; `untracked` does not.
 Track = Callable[[Iterable[Any]], Iterable[Any]]
 
 
 class CannotBenchmarkError(RuntimeError):
-    """This benchmark would say nothing here: something it needs is missing, or what it would time is wrong."""
+    """The benchmark cannot run: something is missing, or the outputs are wrong."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One row to measure; `run` tracks as many items as there are `steps`."""
+    """Measures one row; `run` passes `steps` items to its tracker."""
 
     label: str
     steps: int

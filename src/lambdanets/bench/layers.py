@@ -1,4 +1,4 @@
-"""A lambda layer beside those of others, a 3x3 convolution and attention, at the four resolutions of a ResNet-50."""
+"""Compares lambda layers, a 3x3 convolution and attention at the four resolutions of a ResNet-50."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace

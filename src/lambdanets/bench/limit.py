@@ -1,8 +1,7 @@
-"""How near the native plan comes to the limit: its arithmetic at the rate of a large matrix product.
+"""Compares the native plan with a limit: its operations at the rate of a large matrix product.
 
-A pair of a query and a context position inside its window takes 2 h u (k + v) operations forward, and
-2 h u (3 k + 2 v) backward, where the scores are computed again. Where the kernels take Fourier transforms instead they
-need fewer, and come to more than 100 %.
+A pair of a query and a context position in its window takes 2 h u (k + v) operations forward and 2 h u (3 k + 2 v)
+backward, where the scores are recomputed. Fourier transforms need fewer, so they can exceed 100 %.
 """
 
 from dataclasses import asdict, dataclass
@@ -52,9 +51,9 @@ class Term:
         return 2 * self.h * self.u * (3 * self.k + 2 * self.v) * self.pairs
 
 
-# Those of a ResNet-50: v = d / 4.
+# The resolutions of a ResNet-50: v = d / 4.
 RESOLUTIONS = tuple(Term(side, k=16, h=4, v=v, scope=23, b=8) for side, v in ((56, 16), (28, 32), (14, 64), (7, 128)))
-# One thing at a time away from the middle of the ranges, then corners.
+# One parameter at a time, then corners.
 SWEEP = (
     *(Term(28, k=k, h=4, v=32, scope=23) for k in (8, 16, 32)),
     *(Term(28, k=16, h=h, v=32, scope=23) for h in (1, 2, 8)),
@@ -73,7 +72,7 @@ QUICK = (Term(7, k=16, h=4, v=16, scope=7, b=2), Term(14, k=8, h=2, v=8, scope=3
 def jobs(settings: Settings) -> list[Job]:
     reason = unavailable()
     if reason is not None:
-        raise CannotBenchmarkError(f"there is no native plan to measure: {reason}")
+        raise CannotBenchmarkError(f"the native plan is not available: {reason}")
     side = 512 if settings.quick else GEMM_SIDE
     terms = QUICK if settings.quick else RESOLUTIONS + SWEEP
     return [job(term, settings.rounds, side) for term in terms]
@@ -86,7 +85,7 @@ def job(term: Term, rounds: int, gemm_side: int) -> Job:
         q, values, table = (torch.randn(shape) for shape in shapes)
         leaves = [t.clone().requires_grad_() for t in (q, values, table)]
         y = plan.run(Inputs(leaves[0], leaves[1], leaves[2], grid))
-        part = slice(0, 1)  # of the batch: convolutions of all of it would take longer than what is measured
+        part = slice(0, 1)  # of the batch, because checking all of it would take longer than the benchmark
         agree({"native": y[part], "fft": PLANS["fft"].run(Inputs(q[part], values[part], table, grid))}, "fft")
         cotangent = torch.randn_like(y)
         runs = {

@@ -1,4 +1,4 @@
-"""The machine that a number was measured on."""
+"""Describes the machine of a measurement."""
 
 import os
 import platform
@@ -13,7 +13,7 @@ from lambdanets.kernels import instruction_set, unavailable
 from lambdanets.timing import best_times
 
 PACKAGES = ("lambdanets", "torch", "torchvision", "timm", "lambda-networks")
-# Large enough that a product of two such matrices runs at the highest rate the machine has.
+# Large enough for the peak rate of matrix products.
 GEMM_SIDE = 2048
 
 
@@ -27,7 +27,7 @@ def cpu_model() -> str:
 
 
 def cores() -> int:
-    """Those this process may use, which in a container can be fewer than there are."""
+    """The cores that this process may use, which can be fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -39,7 +39,7 @@ def installed_version(package: str) -> str | None:
 
 
 def gemm(side: int = GEMM_SIDE) -> Run:
-    """The product of two float32 matrices of `side` x `side`: its rate is the limit that others are held against."""
+    """A product of two float32 matrices of `side` x `side`, whose rate is the limit in `bench limit`."""
     a, b, out = (torch.randn(side, side) for _ in range(3))
     return lambda: torch.mm(a, b, out=out)
 
@@ -49,12 +49,12 @@ def gemm_flops(side: int = GEMM_SIDE) -> float:
 
 
 def gemm_peak(side: int = GEMM_SIDE, rounds: int = 20) -> float:
-    """Measured floating point operations per second, the best of several products."""
+    """The best measured floating-point operations per second."""
     return gemm_flops(side) / best_times({"gemm": gemm(side)}, range(rounds))["gemm"]
 
 
 def describe_machine(*, quick: bool = False) -> dict[str, Any]:
-    """What must be known to read a measurement, in words and numbers that JSON has."""
+    """Hardware and versions, for JSON."""
     return {
         "cpu": cpu_model(),
         "cores": cores(),

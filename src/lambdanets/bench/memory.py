@@ -1,8 +1,7 @@
-"""How much more memory a training step needs at its peak, measured in a process of its own.
+"""Peak memory of a training step, measured in a separate process.
 
-`python -m lambdanets.bench.memory MODULE FUNCTION ARGUMENTS THREADS` is that process: it prints the bytes. The peak is
-that of the address space (VmHWM), not ru_maxrss: a process inherits the latter from the one that started it, whose peak
-is higher.
+`python -m lambdanets.bench.memory MODULE FUNCTION ARGUMENTS THREADS` is that process and prints the bytes. It reads
+VmHWM instead of ru_maxrss, because a process inherits the latter from its parent.
 """
 
 import json
@@ -19,12 +18,12 @@ from torch import Tensor, nn
 from lambdanets.bench.passes import training
 
 STATUS = Path("/proc/self/status")
-# Writing 5 makes the present memory the peak.
+# Writing 5 resets the peak to the current memory.
 RESET_PEAK = Path("/proc/self/clear_refs")
 
 
 class Subject(NamedTuple):
-    """What is measured: a module, its input, and a small input with which it warms up."""
+    """A module to measure, its input, and a small input for the warm-up."""
 
     module: nn.Module
     x: Tensor
@@ -32,9 +31,9 @@ class Subject(NamedTuple):
 
 
 def peak_in_fresh_process(make: Callable[..., Subject], **arguments: Any) -> int | None:
-    """Bytes beyond those of the module and its input; None where the system does not tell.
+    """Peak bytes beyond the module and its input; None if the system does not report them.
 
-    `make` is a function of one of the benchmarks, its arguments are what JSON has.
+    `make` is a function of a benchmark, whose arguments must be JSON values.
     """
     if not (STATUS.exists() and RESET_PEAK.exists()):
         return None
@@ -45,7 +44,7 @@ def peak_in_fresh_process(make: Callable[..., Subject], **arguments: Any) -> int
 
 
 def peak_of_training_step(module: nn.Module, x: Tensor, small: Tensor) -> int:
-    training(module, small)()  # threads, kernels and libraries start here and are not the step's
+    training(module, small)()  # start threads and load libraries before the measurement
     x.requires_grad_()
     RESET_PEAK.write_text("5")
     before = status_bytes("VmRSS")

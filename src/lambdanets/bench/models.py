@@ -1,6 +1,6 @@
-"""torchvision's ResNet-50 beside ours with lambda layers, ours and other people's.
+"""Compares torchvision's ResNet-50 with lambda ResNets, made of our layers and those of others.
 
-Everybody is timed in both memory formats, and each one's better format counts.
+Each network is timed in both memory formats, and its better one counts.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,12 +28,12 @@ class Settings:
 
     @property
     def images(self) -> tuple[int, int]:
-        """How many, and their side."""
+        """The number of images, and their side."""
         return (2, 32) if self.quick else (8, 224)
 
 
 def training_step(network: nn.Module, x: Tensor) -> Run:
-    """A step of gradient descent on a cross entropy, so small that the weights stay what they are."""
+    """A step of SGD on a cross-entropy loss, with a learning rate so small that the weights hardly change."""
     network.train()
     labels = torch.arange(len(x))
     optimiser = torch.optim.SGD(network.parameters(), lr=1e-9, momentum=0.9)
@@ -87,7 +87,7 @@ def job(pass_: ModelPass, settings: Settings) -> Job:
 
 
 def ready(name: str, layout: Format, pass_: ModelPass, b: int, side: int) -> Run:
-    """A network that is only waiting to be timed."""
+    """A pass of a network, ready to be timed."""
     x = images(b, side, layout)
     return PASSES[pass_](convert(settle(networks()[name](), x), layout), x)
 
@@ -97,7 +97,7 @@ def images(b: int, side: int, layout: Format) -> Tensor:
 
 
 def peaks(b: int, side: int) -> Mapping[str, int | None]:
-    """Of a training step, each network in the memory format that needs less."""
+    """Peak memory of a training step of each network, in the memory format that needs less."""
     found: dict[str, int | None] = {}
     for name in networks():
         of_formats = [peak_in_fresh_process(subject, name=name, b=b, side=side, layout=f) for f in MEMORY_FORMATS]

@@ -1,4 +1,4 @@
-"""The networks that are compared: torchvision's ResNet-50, ours, and ours with other people's lambda layers or none."""
+"""The compared networks: torchvision's ResNet-50, ours, and ours with the lambda layers of others or with none."""
 
 from collections.abc import Callable
 from functools import partial
@@ -28,7 +28,7 @@ def torchvision_resnet50() -> nn.Module:
 
 
 def layers_of(peer: str, k: int = 16, h: int = 4, scope: int = 23) -> Middle:
-    """A peer's lambda layers where ours would stand, with windows cut to the map as ours are."""
+    """Lambda layers of a peer in place of ours, with windows cropped to the map like ours."""
 
     def make(place: Place) -> nn.Module:
         side = place.size[0]
@@ -39,12 +39,12 @@ def layers_of(peer: str, k: int = 16, h: int = 4, scope: int = 23) -> Middle:
 
 
 def nothing(place: Place) -> nn.Module:
-    """No layer at all: what is left of the network bounds how fast any layer can make it."""
+    """No layer: the rest of the network is an upper bound for the speed with any layer."""
     return nn.Identity() if place.stride == 1 else Strided(nn.Identity(), place.stride)
 
 
 def networks() -> dict[str, Callable[[], nn.Module]]:
-    """By name, what makes each; those of peers that are not installed are left out."""
+    """Functions that make the networks, by name, without peers that are not installed."""
     made: dict[str, Callable[[], nn.Module]] = {
         BASELINE: torchvision_resnet50,
         OURS: partial(create_model, "lambda_resnet50"),
@@ -58,7 +58,7 @@ def networks() -> dict[str, Callable[[], nn.Module]]:
 
 
 def settle(network: nn.Module, x: Tensor) -> nn.Module:
-    """As after some training: no branch at zero, running statistics that fit."""
+    """Make a network realistic: no branches at zero, and fitting running statistics."""
     norms = [module for module in network.modules() if isinstance(module, BatchNorm)]
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
@@ -74,9 +74,9 @@ def settle(network: nn.Module, x: Tensor) -> nn.Module:
 
 
 def fold_batch_norms(network: nn.Module, x: Tensor) -> nn.Module:
-    """The network in eval mode, with batch norms behind convolutions made part of these.
+    """Fold batch norms into the preceding convolutions, in eval mode.
 
-    That the answer stays the same is checked, in float64, as statistics of few images make a network magnify rounding.
+    The outputs are compared in float64, because statistics of few images amplify rounding errors.
     """
     network.eval().double()
     small = x[:2, :, :64, :64].double()
@@ -92,9 +92,9 @@ def fold_batch_norms(network: nn.Module, x: Tensor) -> nn.Module:
 
 
 def foldable(network: nn.Module) -> list[tuple[str, str]]:
-    """Names of neighbours: here a norm is defined right after the convolution that it follows, except by lucidrains.
+    """Names of convolutions and their norms, which are defined in sequence, except in lucidrains' layers.
 
-    timm's layers norm parts of what one convolution makes, and ours fold their own.
+    timm's layers normalise parts of the output of one convolution, and ours fold their own norms.
     """
     layers = tuple(name for name, module in network.named_modules() if type(module).__name__ == "LambdaLayer")
     leaves = [name for name, module in network.named_modules() if not list(module.children())]

@@ -1,4 +1,4 @@
-"""The two passes that are timed: forward as in inference, forward and backward as in training."""
+"""The two timed passes: forward as in inference, forward and backward as in training."""
 
 from collections.abc import Callable
 from typing import Literal

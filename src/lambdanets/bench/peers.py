@@ -1,4 +1,4 @@
-"""Who is compared: our layer, the lambda layers of others, and what else could stand in its place."""
+"""The compared layers: ours, the lambda layers of others, a convolution and attention."""
 
 import importlib.util
 from collections.abc import Callable
@@ -39,7 +39,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         tokens = x.flatten(2).transpose(1, 2)
-        # Its "fast path" for inference makes the whole attention map, and takes up to five times as long as SDPA.
+        # Its "fast path" for inference forms the whole attention map and takes up to five times as long as SDPA.
         was_enabled = torch.backends.mha.get_fastpath_enabled()
         torch.backends.mha.set_fastpath_enabled(False)
         try:
@@ -61,7 +61,7 @@ def lucidrains_layer(s: Shape) -> nn.Module:
 
 
 def timm_layer(s: Shape) -> nn.Module:
-    import_torchvision()  # which timm imports
+    import_torchvision()  # before timm imports it
     from timm.layers.lambda_layer import LambdaLayer
 
     layer: nn.Module = LambdaLayer(s.d, s.d, stride=1, num_heads=s.h, dim_head=s.k, r=s.scope)
@@ -78,7 +78,7 @@ def attention(s: Shape) -> nn.Module:
 
 @dataclass(frozen=True)
 class Contestant:
-    """Somebody who is timed; `package` and its `module` are what must be installed for that."""
+    """A layer to time; `package` and its `module` must be installed."""
 
     build: Callable[[Shape], nn.Module]
     package: str | None = None
@@ -104,20 +104,20 @@ CONTESTANTS: dict[str, Contestant] = {
 
 
 def absent() -> dict[str, str]:
-    """Who cannot be compared with here, and why."""
+    """Peers that are not installed, and how to install them."""
     return {
-        name: f"{who.package} is not installed, {install_hint('bench')}"
+        name: f"{who.package} is not installed: {install_hint('bench')}"
         for name, who in CONTESTANTS.items()
         if not who.is_installed()
     }
 
 
 def field(shape: Shape) -> list[str]:
-    """Who competes at a shape: with u > 1, only those who know an intra-depth."""
+    """The layers to time at a shape; with u > 1, only those with an intra-depth."""
     return [name for name, who in CONTESTANTS.items() if who.is_installed() and (shape.u == 1 or who.has_intra_depth)]
 
 
 def build(name: str, shape: Shape) -> nn.Module:
-    """A contestant with its weights in the memory format of the shape."""
+    """Build a layer with its weights in the memory format of the shape."""
     torch.manual_seed(0)
     return convert(CONTESTANTS[name].build(shape), shape.format)

@@ -1,4 +1,4 @@
-"""Reports as pictures: the ratios of bench layers as bars, the growth of bench sizes as lines."""
+"""Pictures of reports: the ratios of bench layers as bars, the growth of bench sizes as lines."""
 
 from io import BytesIO
 from pathlib import Path
@@ -27,7 +27,7 @@ def draw(report: Report, path: Path) -> None:
     elif rows and " bench sizes" in report.command:
         draw_sizes(report, figure)
     else:
-        raise ValueError(f"only reports of bench layers and bench sizes have a picture, got one of `{report.command}`")
+        raise ValueError(f"only reports of bench layers and bench sizes can be drawn, got one of `{report.command}`")
     machine = report.machine
     instructions = machine["kernels"] or "no kernels"
     figure.suptitle(f"{machine['cpu']}, {machine['threads']} threads, {instructions}", fontsize=9)
@@ -37,7 +37,7 @@ def draw(report: Report, path: Path) -> None:
 
 
 def draw_ratios(rows: list[Row], figure: Figure) -> None:
-    """One panel for each ratio, with two bars for each shape that has it."""
+    """Draw one panel for each ratio, with two bars for each shape."""
     for axes, (ratio, title) in zip(figure.subplots(1, len(RATIOS)), RATIOS.items(), strict=True):
         compared = [row for row in rows if row[ratio] is not None]
         shapes = list(dict.fromkeys(map(shape_label, compared)))

@@ -1,4 +1,4 @@
-"""Does the cost model choose well? The chosen plan beside every other that can."""
+"""Checks the cost model: times the chosen plan and all others that support a problem."""
 
 import math
 from dataclasses import dataclass, replace
@@ -12,9 +12,9 @@ from lambdanets.ops.geometry import Causal, Grid
 from lambdanets.ops.plans import PLANS, Inputs, Problem, choose
 from lambdanets.timing import best_times, one_time
 
-# Above this ratio to the best plan a choice counts as a bad one.
+# A choice is bad if its time exceeds that of the best plan by this factor.
 BAD = 1.3
-# A plan that takes so many times as long as the best in one run is not timed again.
+# A plan that takes this many times as long as the best in one run is not timed again.
 FAR = 3
 
 
@@ -27,7 +27,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Case:
-    """A position term on maps that are their own context; a scope of None is global."""
+    """A position term on maps; a scope of None is global."""
 
     size: tuple[int, ...]
     scope: int | None
@@ -68,7 +68,7 @@ CASES = (
     replace(LINE, size=(8192,), b=1),
     replace(LINE, size=(16384,), scope=None, b=1),
     *(replace(LINE, causal=True, scope=scope) for scope in (65, None)),
-    # Where what is best elsewhere may not be: small windows and maps, long lines, more heads than depth.
+    # Unusual cases: small windows and maps, long sequences, more heads than depth.
     *(Case((side, side), 3, v=v) for side, v in ((56, 16), (14, 64), (7, 128))),
     Case((3, 3), None, b=1),
     Case((96, 96), None, b=1),
@@ -90,7 +90,7 @@ def job(case: Case, pass_: Pass, settings: Settings) -> Job:
     def run(track: Track) -> Row:
         grid = case.grid()
         shapes = ((case.b, grid.n, case.h, case.k), (case.b, grid.m, case.v, case.u), (grid.rows, case.k, case.u))
-        # The paper's tables start at 1, but sums over whole maps of such numbers are no longer anybody's input.
+        # Scaled, because sums of standard normal numbers over whole maps would be unrealistically large.
         q, values, table = (torch.randn(shape) / math.sqrt(shape[1]) for shape in shapes)
         leaves = [t.requires_grad_(trains) for t in (q, values, table)]
         inputs = Inputs(q, values, table, grid)
@@ -106,7 +106,7 @@ def job(case: Case, pass_: Pass, settings: Settings) -> Job:
 
             return once
 
-        # Predictions only keep from what would take minutes; what was run once and is far behind needs no second look.
+        # Predictions exclude plans that would take minutes. Plans that are far slower in one run are not timed again.
         tried = {name: timed(name) for name in able if name == chosen or predicted[name] <= settings.patience}
         answers = {name: able[name].run(inputs).detach() for name in tried}
         agree(answers, chosen)

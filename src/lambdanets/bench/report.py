@@ -1,4 +1,4 @@
-"""Measurements as a file: the machine, the command, its settings and the rows."""
+"""Files of measurements: the machine, the command, its settings and the rows."""
 
 import json
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ class Report:
 
     @classmethod
     def read(cls, path: Path) -> "Report":
-        """A report from its file; what is not one is a ValueError."""
+        """Read a report; ValueError if the file is not one."""
         try:
             return cls(**read_json(path))
         except (ValueError, TypeError) as error:
@@ -30,7 +30,7 @@ class Report:
 
 
 def command_line(benchmark: str, settings: Mapping[str, Any]) -> str:
-    """The command with every setting spelt out, whatever was typed.
+    """The command with every setting written out.
 
     >>> command_line("layers", {"rounds": 3, "quick": True, "threads": None})
     'lambdanets bench layers --rounds 3 --quick'

@@ -1,4 +1,4 @@
-"""How time and memory of a training step grow with the input: global layers on maps, causal ones on sequences."""
+"""Growth of time and memory of a training step: global layers on maps, causal layers on sequences."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A training step of each kind of layer on growing maps: how long it takes and how much memory."""
+"""Time and memory of a training step of each kind of layer on growing maps."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
     "local, 7 x 7": ("local", {}),
     "linear": ("linear", {}),
 }
-# Scores of all pairs, their map and the gradients of both exist at once; beyond this side few machines can hold them.
+# The largest side: scores of all pairs, their softmax and the gradients of both are in memory at once.
 FORMS_ALL_PAIRS = {"attention, relative": 80}
 
 
@@ -46,7 +46,7 @@ def jobs(settings: Settings) -> list[Job]:
 
 
 def job(side: int, settings: Settings) -> Job:
-    """Peak memory, each in a process of its own, is not for those who only try it out."""
+    """Time all layers on maps of one side, and measure their peak memory unless `quick`."""
     rounds = settings.rounds
     labels = [label for label in LAYERS if side <= FORMS_ALL_PAIRS.get(label, side)]
 

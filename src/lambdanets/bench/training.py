@@ -1,6 +1,6 @@
-"""What the trainer costs: a run of `lambdanets train` against a bare loop over the same network and batches.
+"""Overhead of the trainer: `lambdanets train` against a bare loop over the same network and batches.
 
-Both take turns, step by step, so that whatever else the machine does meets both.
+The two alternate step by step, so that other load on the machine affects both.
 """
 
 import tempfile
@@ -15,7 +15,7 @@ import numpy as np
 
 from lambdanets.bench.job import Job, Row, Track
 
-WARM = 2  # batches of a round that are not timed
+WARM = 2  # warm-up batches of a round, which are not timed
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def job(case: Case, settings: Settings) -> Job:
 
 
 def configuration(case: Case, steps: int, folder: Path) -> Any:
-    """The recipe on made-up images, one epoch of so many steps."""
+    """The recipe on random images, for one epoch of `steps` steps."""
     from lambdanets.runs import resolve
     from lambdanets.runs.assembly import completed
 
@@ -80,12 +80,12 @@ def configuration(case: Case, steps: int, folder: Path) -> Any:
 
 
 def bare_loop(config: Any) -> Iterator[None]:
-    """What every trainer has to do, a step at a time."""
+    """A minimal training loop that yields after each step."""
     from lambdanets.runs.assembly import assemble
 
     _, task, data, learner = assemble(config)
     optimizer = learner.configure_optimizers()["optimizer"]
-    yield  # so far, nothing of it is a step
+    yield  # set-up is done
     for batch in data.training_loader():
         optimizer.zero_grad()
         loss = task.loss(learner.model, batch)
@@ -95,13 +95,13 @@ def bare_loop(config: Any) -> Iterator[None]:
 
 
 def in_turns(config: Any, folder: Path) -> dict[str, list[float]]:
-    """Seconds of each step of the bare loop, and of a run with all that belongs to it: averages, guard, records."""
+    """Seconds of each step of the bare loop and of a complete run, with averages, guard and metrics."""
     from lightning.pytorch import Callback
 
     from lambdanets.runs import RunFolder, train
 
     class Turns(Callback):
-        """After each step of the run, which ends when the last callback was asked, one of the loop."""
+        """Runs a step of the bare loop after each step of the run."""
 
         def __init__(self) -> None:
             self.bare = bare_loop(config)

@@ -61,5 +61,5 @@ def run(options: argparse.Namespace) -> None:
 
 
 def for_every_axis(numbers: tuple[int, ...]) -> int | tuple[int, ...]:
-    """A single number stands for every axis."""
+    """A single number applies to every axis."""
     return numbers if len(numbers) > 1 else numbers[0]

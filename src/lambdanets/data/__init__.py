@@ -1,4 +1,4 @@
-"""Items from files, data sets and streams, as batches; nothing here knows a network or a task."""
+"""Loads items from files, data sets and streams as batches, independent of networks and tasks."""
 
 from lambdanets.data.batches import Batch, Collate, Skip, ToExample
 from lambdanets.data.batching import Batching, FixedSize, UnitBudget

@@ -1,4 +1,4 @@
-"""From items to batches: read, turned into examples, collated, without the items that cannot be read."""
+"""From items to batches: read items, make examples, collate them, and skip unreadable items."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,12 +25,12 @@ class Prepared(NamedTuple):
 
     name: str
     example: Any
-    is_valid: bool = True  # False for an example that only fills up a batch
+    is_valid: bool = True  # False for padding examples
 
 
 @dataclass(kw_only=True)  # not frozen: Lightning could not convert it for double precision
 class Batch:
-    """Tensors of a task, and what every batch has whatever the task."""
+    """The tensors of a task, and what every batch has."""
 
     inputs: Any  # a tree of tensors, with the targets
     counts: list[int]  # units of each example: 1 for an image, the number of its tokens for a text
@@ -46,7 +46,7 @@ class Batch:
         return replace(self, inputs=map_tensors(move, self.inputs), valid=move(self.valid))
 
     def pin_memory(self) -> "Batch":
-        """Called by torch's DataLoader."""
+        """Pin all tensors; called by torch's DataLoader."""
         return replace(self, inputs=map_tensors(Tensor.pin_memory, self.inputs), valid=self.valid.pin_memory())
 
 
@@ -62,7 +62,7 @@ def prepare(item: Item, to_example: ToExample, *seed: int) -> Prepared | Skip:
 
 
 class CollateReadable(NamedTuple):
-    """Collates what could be read and lists what could not."""
+    """Collates readable items and lists the others as skipped."""
 
     collate: Collate
 

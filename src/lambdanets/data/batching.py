@@ -1,4 +1,4 @@
-"""Which items make a batch: a fixed number, or as many as fit a budget of units such as tokens."""
+"""Batching: a fixed number of items, or as many as fit a budget of units such as tokens."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from lambdanets.data.seeds import mixed
 
 @runtime_checkable
 class Batching(Protocol):
-    """Batches of all processes together; what is in them depends on the arguments alone."""
+    """Batches over all processes. Their content depends on the arguments only."""
 
     def count(self, items: int, *, shuffle: bool) -> int:
         """Batches in an epoch, the same in every epoch."""
@@ -24,7 +24,7 @@ class Batching(Protocol):
 
 @dataclass(frozen=True)
 class FixedSize:
-    """So many items in a batch. Shuffled epochs drop the last, smaller batch: its items come first elsewhere.
+    """A fixed number of items. Shuffled epochs drop the last, smaller batch.
 
     >>> list(FixedSize(4).batches(10, shuffle=False, seed=0, epoch=0, first=1))
     [[4, 5, 6, 7], [8, 9]]
@@ -45,8 +45,8 @@ class FixedSize:
 class UnitBudget:
     """As many items of similar length as fit `budget` when all are padded to the longest; at least one.
 
-    Shuffled epochs mix items of equal length and the order of batches. Lengths in a batch are the same in every epoch,
-    so the number of batches is, too.
+    Shuffled epochs permute items of equal length and the order of batches. The lengths in a batch, and so the number of
+    batches, are the same in every epoch.
 
     >>> by_length = UnitBudget(torch.tensor([5, 1, 3, 1, 9]), budget=6)
     >>> list(by_length.batches(5, shuffle=False, seed=0, epoch=0, first=0))
@@ -68,7 +68,7 @@ class UnitBudget:
             yield batches[batch].tolist()
 
     def ends(self) -> list[int]:
-        """Where batches end in the order of lengths."""
+        """The ends of the batches in the order of lengths."""
         ends: list[int] = []
         begin = 0
         for place, length in enumerate(self.lengths.sort().values.tolist()):

@@ -1,20 +1,20 @@
-"""What every task can say about its data: the section `data.` of a configuration. Tasks add fields of their own."""
+"""The section `data.` of a configuration. Tasks add their own fields."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """Where items come from, and how many make a batch."""
+    """The source of items, and the batch size."""
 
     source: str = ""  # one of the task's sources
-    root: str | None = None  # the folder, file or shards; each source says what it expects
+    root: str | None = None  # folder, file or shards, depending on the source
     name: str | None = None  # of a data set within the source, such as torchvision's class
-    download: bool = False  # let the source fetch what is missing
+    download: bool = False  # download missing data
     samples: int | None = None  # training items in an epoch of a stream whose length is unknown
-    holdout: float = 0.1  # fraction of the training items to validate with, where there are no others
-    limit: int | None = None  # use only so many training items
-    batch_size: int = 128  # items in a step of all devices together
+    holdout: float = 0.1  # fraction of the training items for validation, if there are no others
+    limit: int | None = None  # use only this many training items
+    batch_size: int = 128  # items in a batch over all devices
     workers: int = 2  # processes that load items; 0 for none
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The data of a run: both splits, and how a task makes batches of them."""
+"""The data of a run: both splits, and the functions of the task that make batches."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from lambdanets.data.streamed import StreamEvaluationLoader, StreamLoader, Strea
 
 @dataclass(frozen=True)
 class Splits:
-    """What a source has, opened, and what it decides about the network."""
+    """The opened splits of a source, and keyword arguments for the network."""
 
     train: Split | Stream
     val: Split | Stream
@@ -24,7 +24,7 @@ class Splits:
 
     @property
     def items(self) -> int | None:
-        """In both splits; None if unknown."""
+        """The number of items in both splits; None if unknown."""
         train, val = self.train_items, length_of(self.val)
         return None if train is None or val is None else train + val
 
@@ -35,13 +35,13 @@ class Splits:
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """Splits as batches of a task. Loaders are made once the number of processes is known."""
+    """Makes loaders for the splits. They are created once the number of processes is known."""
 
     splits: Splits
-    train_example: ToExample  # may draw random numbers, see `seeds`
+    train_example: ToExample  # may draw random numbers; see `seeds`
     val_example: ToExample
     collate: Collate
-    filler: Callable[[], Batch]  # a batch whose examples are not valid
+    filler: Callable[[], Batch]  # a batch without valid examples
     batch_size: int
     workers: int = 0
     train_batching: Batching | None = None  # a fixed number of items by default
@@ -77,7 +77,7 @@ class Data:
 
     @property
     def train_batches(self) -> int:
-        """In an epoch, of all processes together."""
+        """The number of batches in an epoch, over all processes."""
         train, options = self.splits.train, self.options(self.train_example)
         if isinstance(train, Stream):
             return streamed.count_batches(train, options)

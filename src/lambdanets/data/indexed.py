@@ -1,4 +1,4 @@
-"""Loading splits, whose items can be indexed."""
+"""Loaders for splits, whose items can be indexed."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from lambdanets.data.splits import DataError, Split
 
 
 class Index(NamedTuple):
-    """An item and the epoch it is needed in, which seeds its random changes."""
+    """An item and its epoch, which seeds its random augmentation."""
 
     item: int
     epoch: int
@@ -20,7 +20,7 @@ class Index(NamedTuple):
 
 
 class Order(Sampler[list[Index]]):
-    """This process' share of the batches of an epoch.
+    """The share of this process in the batches of an epoch.
 
     >>> order = Order(10, FixedSize(4), shuffle=False)
     >>> [[index.item for index in batch] for batch in order]
@@ -46,7 +46,7 @@ class Order(Sampler[list[Index]]):
             yield self.own_share(batch, epoch)
 
     def own_share(self, batch: list[int], epoch: int) -> list[Index]:
-        """Equal shares, filled up with examples that are not valid: processes must stay in step."""
+        """Equal shares, padded with examples that are not valid, to keep processes in step."""
         rank, world = self.share
         size = -(-len(batch) // world)
         own = [Index(item, epoch) for item in batch[rank * size : (rank + 1) * size]]
@@ -65,7 +65,7 @@ class Examples(Dataset[Prepared | Skip]):
 
 
 def count_batches(split: Split, options: LoaderOptions, batching: Batching | None, *, shuffle: bool) -> int:
-    """In an epoch; DataError if there is none, or if processes cannot share batches of a fixed size."""
+    """The number of batches in an epoch; DataError if there is none, or if processes cannot share a batch equally."""
     if batching is None or isinstance(batching, FixedSize):
         _ = options.own_batch_size
     count = (batching or FixedSize(options.batch_size)).count(len(split), shuffle=shuffle)

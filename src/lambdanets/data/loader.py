@@ -1,8 +1,7 @@
-"""Batches in an order that depends on the seed, the epoch and the position in it alone.
+"""Loaders whose order depends only on the seed, the epoch and the position in it.
 
-A resumed run asks for the rest of its epoch and gets what it would have got: no state of workers or shuffles has to be
-saved. The order is one for all processes together, each of which takes its share of every batch, so it does not change
-with their number either.
+A resumed run therefore continues its epoch exactly, without saved states of workers or shuffles. All processes use the
+same order, and each takes its share of every batch, so the order does not depend on their number.
 """
 
 import os
@@ -19,14 +18,14 @@ from lambdanets.data.splits import DataError
 
 
 class Position(NamedTuple):
-    """Where in a run to begin."""
+    """The position in a run to start from."""
 
     epoch: int = 0
     batch: int = 0
 
 
 class Share(NamedTuple):
-    """One of the processes that work together."""
+    """The rank of this process, and the number of processes."""
 
     rank: int = 0
     world: int = 1
@@ -34,16 +33,16 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class LoaderOptions:
-    """How to go through data, whatever its shape."""
+    """Options that all loaders share."""
 
     to_example: ToExample
     collate: Collate
-    batch_size: int  # of all processes together
+    batch_size: int  # over all processes
     seed: int = 0
     workers: int = 0
     share: Share = field(default_factory=Share)
     position: Callable[[], Position] = Position  # called when the first batch of an epoch is needed
-    items: str = "items"  # what they are called in messages
+    items: str = "items"  # their name in messages
 
     @property
     def own_batch_size(self) -> int:
@@ -57,26 +56,26 @@ class LoaderOptions:
             "num_workers": self.workers,
             "collate_fn": CollateReadable(self.collate),
             "worker_init_fn": ignore_signals,
-            # Without one, every epoch would draw a number from the generator that dropout draws from.
+            # By default, every epoch would draw from the generator that dropout uses.
             "generator": torch.Generator(),
             "pin_memory": torch.cuda.is_available(),
         }
 
     def too_few(self, size: int) -> str:
-        return f"there are {size} {self.items}, not enough for a batch of data.batch_size={self.batch_size}"
+        return f"{size} {self.items} are not enough for a batch of data.batch_size={self.batch_size}"
 
 
 class Loader(ABC):
-    """What a trainer iterates over, once for each epoch."""
+    """An iterable over the batches of an epoch."""
 
     waited = 0.0  # seconds spent waiting for batches
 
     @abstractmethod
     def batches(self) -> Iterator[Batch]:
-        """Of one epoch, from the position on."""
+        """The batches of one epoch, from the position on."""
 
     def __iter__(self) -> Iterator[Batch]:
-        """Lazy: the trainer knows its position only when it asks for the first batch."""
+        """Lazy, because the position is known only when the first batch is needed."""
         began = time.perf_counter()
         for batch in self.batches():
             self.waited += time.perf_counter() - began
@@ -85,5 +84,5 @@ class Loader(ABC):
 
 
 def ignore_signals(_: int) -> None:
-    """Ctrl-C and schedulers signal whole process groups; without its workers a run could not be saved any more."""
+    """Keep workers alive when Ctrl-C or a scheduler signals the process group, so that the run can be saved."""
     os.setpgrp()

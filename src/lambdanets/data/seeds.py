@@ -1,4 +1,4 @@
-"""Random numbers that depend on the run, the epoch and the item alone, not on workers or on what was drawn before."""
+"""Random numbers that depend only on the run, the epoch and the item, not on workers or earlier draws."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -10,17 +10,17 @@ Out = TypeVar("Out")
 
 
 def seeded(function: Callable[[In], Out], argument: In, *seed: int) -> Out:
-    """Call a function that draws from torch's default generator; the caller's random state stays as it was."""
+    """Call a function with a seeded default generator of torch, and restore the random state afterwards."""
     before = torch.get_rng_state()
     try:
-        torch.default_generator.manual_seed(mixed(*seed))  # a hundred times as fast as torch.random.fork_rng
+        torch.default_generator.manual_seed(mixed(*seed))  # a hundred times faster than torch.random.fork_rng
         return function(argument)
     finally:
         torch.set_rng_state(before)
 
 
 def mixed(*numbers: int) -> int:
-    """One seed from several numbers; neighbouring numbers give unrelated seeds.
+    """Hash several numbers into one seed.
 
     >>> mixed(0, 1, 2) == mixed(0, 1, 2), mixed(0, 1, 2) == mixed(0, 2, 1)
     (True, False)

@@ -1,4 +1,4 @@
-"""The two shapes of data that sources open: items that can be indexed, and streams of items."""
+"""The two kinds of data: splits, whose items can be indexed, and streams of items."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -12,14 +12,14 @@ SplitName = Literal["train", "val"]
 
 
 class DataError(ValueError):
-    """Data that cannot be used: missing, malformed, or with too many unreadable items. The message says which."""
+    """Data that cannot be used: missing, malformed, or with too many unreadable items."""
 
 
 class BadItemError(DataError):
     """One item that cannot be used; it is skipped."""
 
     def __init__(self, name: str, reason: str) -> None:
-        super().__init__(name, reason)  # both, so that it survives pickling on its way from a worker
+        super().__init__(name, reason)  # both, so that it can be pickled
         self.name, self.reason = name, reason
 
     def __str__(self) -> str:
@@ -27,14 +27,14 @@ class BadItemError(DataError):
 
 
 class Item(NamedTuple):
-    """Something that is read when it is needed, such as an image with its label; reading may raise `BadItemError`."""
+    """Something to read when it is needed, such as an image with its label; reading may raise `BadItemError`."""
 
     name: str  # what a person finds it by, such as a path; no two items of a split have the same
     read: Callable[[], Any]
 
 
 class Split(ABC):
-    """Items in a fixed order. Workers get copies, so it must be small when pickled, or share its memory."""
+    """Items in a fixed order. It is pickled to workers, so it must be small or share its memory."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -44,15 +44,15 @@ class Split(ABC):
 
 
 class Stream(ABC):
-    """Items in the order in which they arrive, from data larger than a disk."""
+    """Items in the order of their arrival, for data that is too large to store."""
 
     length: int | None  # items in an epoch, if known
 
     @abstractmethod
     def items(self, *, seed: int, epoch: int, part: int, parts: int) -> Iterator[Item]:
-        """One of `parts` disjoint parts of an epoch; the order depends on the arguments alone.
+        """One of `parts` disjoint parts of an epoch; the order depends only on the arguments.
 
-        A resumed run skips the items that it had already, without reading them.
+        A resumed run skips the items before its position without reading them.
         """
 
 
@@ -70,7 +70,7 @@ class Subset(Split):
 
 
 def first(split: Split, limit: int) -> Subset:
-    """The first items of a fixed shuffle, because many sources are sorted, for example by class."""
+    """The first items of a fixed shuffle, because many sources are sorted by class."""
     return Subset(split, fixed_shuffle(len(split))[:limit])
 
 

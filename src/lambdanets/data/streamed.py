@@ -1,9 +1,9 @@
-"""Loading streams.
+"""Loaders for streams.
 
-Every worker of every process reads a part of its own, again from the start if it ends before the epoch does. A resumed
-run reads its parts from the start of the epoch and skips what it had, without decoding it: with the same number of
-processes and workers it continues with the same items. With another number the parts differ: some items come twice in
-that epoch, some not at all.
+Every worker of every process reads its own part, repeatedly if it is shorter than the epoch. A resumed run reads its
+parts from the start of the epoch and skips earlier items without decoding them, so with the same number of processes
+and workers it continues with the same items. With another number the parts differ: that epoch repeats some items and
+misses others.
 """
 
 from collections.abc import Iterator
@@ -21,13 +21,13 @@ class Parts(IterableDataset[Prepared | Skip]):
     """The examples of one worker, in the order in which its batches take them."""
 
     def __init__(self, stream: Stream, options: LoaderOptions, position: Position, batches: int | None) -> None:
-        """`batches` of each process; None for the whole stream, once."""
+        """`batches` is the number for each process; None reads the whole stream once."""
         self.stream, self.options, self.position, self.total = stream, options, position, batches
 
     def __iter__(self) -> Iterator[Prepared | Skip]:
         info = get_worker_info()
         workers = info.num_workers if info else 1
-        # Batches are taken from the workers in turn, so the one whose turn is next has to be the first.
+        # The DataLoader takes batches from workers in turn, starting with the first; rotate them to the position.
         worker = ((info.id if info else 0) + self.position.batch) % workers
         part, parts = self.options.share.rank * workers + worker, self.options.share.world * workers
         items = self.items(part, parts)
@@ -42,11 +42,11 @@ class Parts(IterableDataset[Prepared | Skip]):
             yield prepare(item, self.options.to_example, *seed)
 
     def items(self, part: int, parts: int) -> Iterator[Item]:
-        """Of a part, in training again and again."""
+        """The items of a part, repeated without end in training."""
         passes = 0
         while True:
             empty = True
-            # Passes through the stream are told apart as epochs are; no run has as many of those.
+            # Passes get distinct numbers of epochs, which no run reaches.
             epoch = self.position.epoch + passes * 2**20
             for item in self.stream.items(seed=self.options.seed, epoch=epoch, part=part, parts=parts):
                 empty = False
@@ -59,7 +59,7 @@ class Parts(IterableDataset[Prepared | Skip]):
 
 
 def count_batches(stream: Stream, options: LoaderOptions) -> int:
-    """In an epoch of training; DataError if that is unknown or none."""
+    """The number of batches in an epoch of training; DataError if it is unknown or zero."""
     if stream.length is None:
         raise DataError("the stream's length is unknown: set data.samples=NUMBER")
     if stream.length < options.batch_size:
@@ -81,7 +81,7 @@ class StreamLoader(Loader):
 
 
 class StreamEvaluationLoader(Loader):
-    """All of a stream, once."""
+    """Reads the whole stream once."""
 
     def __init__(self, stream: Stream, options: LoaderOptions) -> None:
         self.stream, self.options = stream, options
@@ -93,8 +93,7 @@ class StreamEvaluationLoader(Loader):
 class StreamSampleLoader(Loader):
     """The first items of a training stream.
 
-    At most one worker reads them, so that they do not depend on the number of workers. The last batch may be smaller;
-    a stream that ends early ends them.
+    At most one worker reads them, so that they do not depend on the number of workers. The last batch may be smaller.
     """
 
     def __init__(self, stream: Stream, options: LoaderOptions, items: int) -> None:
@@ -106,6 +105,8 @@ class StreamSampleLoader(Loader):
 
 
 def load(stream: Stream, options: LoaderOptions, position: Position, batches: int | None) -> Iterator[Batch]:
-    """Workers get the position when they start, so each epoch has its own."""
-    parts = Parts(stream, replace(options, position=Position), position, batches)  # a method cannot go to a worker
+    """Start the workers of an epoch, which get the position when they start."""
+    parts = Parts(
+        stream, replace(options, position=Position), position, batches
+    )  # a method cannot be pickled to a worker
     return iter(DataLoader(parts, batch_size=options.own_batch_size, **options.for_torch()))

@@ -1,4 +1,4 @@
-"""The paper's tables, regenerated: what it prints, what the rules of this library give, and whether they agree."""
+"""The paper's tables, recomputed: published figures, our figures, and whether they agree."""
 
 from lambdanets.paper.entries import PublishedEntry, Verdict
 from lambdanets.paper.tables import regenerate

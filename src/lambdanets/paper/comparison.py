@@ -1,4 +1,4 @@
-"""What this machine measured beside what the paper prints, in words for a table."""
+"""Measured and published speeds, as text for a table."""
 
 from collections.abc import Iterable
 
@@ -11,11 +11,11 @@ Line = tuple[str | None, ...]
 
 def heading(table: int) -> str:
     which = " with global lambda layers" if table == 4 else ""
-    return f"Table {table} on this machine{which}; ratios are to the first network that was measured"
+    return f"Table {table} on this machine{which}; ratios are relative to the first measured network"
 
 
 def comparison(table: int, measured: Iterable[Measured]) -> list[Line]:
-    """A table's rows beside the paper's, in words; those that are not networks of ours were not measured."""
+    """The rows of a table with measured and published speeds; rows without a network of ours are not measured."""
     here = {m.row: m for m in measured if m.table == table}
     throughputs, first = printed(table, "throughput_ex_s"), next(iter(here))
     lines: list[Line] = []

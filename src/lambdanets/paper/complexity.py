@@ -1,10 +1,9 @@
-"""Table 2: how time and space of layers grow, checked against operations and numbers that are counted.
+"""Table 2: time and space complexity of layers, checked against counted operations and elements.
 
-A formula is a sum of terms in the letters of this library: the paper's value depth is d, r the window of a lambda
-convolution, u the intra-depth of its appendix. Each term has something real that is counted: the multiply-adds of a
-function, by torch's own counter, the numbers in a tensor that it makes, or the rule of `lambdanets.cost` for a whole
-layer. One letter at a time is tripled, and the power with which the count grows must be that letter's exponent, zero
-for the letters that the term does not have.
+A formula is a sum of terms in the letters of this library: d is the paper's value depth, r the window of a lambda
+convolution, u the intra-depth of its appendix. Each term is compared with a count: the multiply-adds of a function by
+torch's counter, the elements of a tensor, or the rule of `lambdanets.cost` for a whole layer. One letter at a time is
+tripled, and the power with which the count grows must be the exponent of that letter in the term, or zero.
 """
 
 import math
@@ -32,7 +31,7 @@ Count = Callable[[Sizes], int]
 LETTERS = "bnmrhkdu"
 # Tripled, a window stays odd.
 GROWTH = 3
-# Tensors have no memory here, so positions can be so many that a whole layer grows as its leading term.
+# Tensors on the meta device need no memory, so sizes can be so large that the leading term dominates.
 SIZES: tuple[Sizes, ...] = (
     {"b": 2, "n": 100_003, "m": 80_021, "r": 20_001, "h": 2, "k": 16, "d": 72, "u": 3},
     {"b": 5, "n": 200_003, "m": 300_007, "r": 50_001, "h": 4, "k": 8, "d": 120, "u": 2},
@@ -41,7 +40,7 @@ SIZES: tuple[Sizes, ...] = (
 
 @dataclass(frozen=True)
 class Law:
-    """A formula of the table: its terms, each with what is counted to check it."""
+    """A formula of the table: its terms, each with the counts to check it."""
 
     layer: str
     quantity: Literal["time", "space"]
@@ -53,7 +52,7 @@ class Law:
 
 
 def multiplies(make: Make) -> Count:
-    """The multiply-adds that torch counts while something is made."""
+    """Count the multiply-adds of a function."""
 
     def count(s: Sizes) -> int:
         with FlopCounterMode(display=False) as counter:
@@ -65,12 +64,12 @@ def multiplies(make: Make) -> Count:
 
 
 def numbers(make: Make) -> Count:
-    """The numbers in what is made."""
+    """Count the elements of a function's result."""
     return lambda s: make(s).numel()
 
 
 def empty(s: Sizes, letters: str) -> Tensor:
-    """A tensor with an axis for each letter, v = d / h among them, and no memory."""
+    """A tensor on the meta device with an axis for each letter, where v = d / h."""
     sizes = {**s, "v": s["d"] // s["h"]}
     return torch.empty([sizes[letter] for letter in letters], device="meta")
 
@@ -84,7 +83,7 @@ def attention_output(s: Sizes) -> Tensor:
 
 
 def linear_attention(s: Sizes) -> Tensor:
-    """On its own context: keys meet values first, in each head."""
+    """Self-attention that contracts keys and values first, in each head."""
     summaries = torch.einsum("bnhk,bnhv->bhkv", empty(s, "bnhk"), empty(s, "bnhv"))
     return torch.einsum("bnhk,bhkv->bnhv", empty(s, "bnhk"), summaries)
 
@@ -94,7 +93,7 @@ def content(s: Sizes) -> Tensor:
 
 
 def everywhere(s: Sizes) -> tuple[Tensor, Grid, Tensor]:
-    """A table for every offset between queries and another context, its grid, and all queries."""
+    """A table for all offsets between queries and a separate context, its grid, and all queries."""
     offsets = 2 * max(s["n"], s["m"]) - 1
     grid = Grid((s["m"],), (s["n"],), (offsets,), (1,), (1,))
     return empty({**s, "p": offsets}, "pku"), grid, torch.arange(s["n"], device="meta")
@@ -114,7 +113,7 @@ def layer(s: Sizes, scope: int | None) -> LambdaLayer1d:
 
 
 def window(s: Sizes) -> Tensor:
-    """What a lambda convolution keeps of positions."""
+    """The table of a lambda convolution."""
     table = layer(s, s["r"]).table
     assert table is not None
     return table.weight
@@ -187,7 +186,7 @@ def in_letters(powers: Mapping[str, float]) -> str:
 
 
 def check(law: Law) -> PublishedEntry:
-    """Ours is what was counted; where counts disagree, the first that is not what the formula says."""
+    """Compare a formula with its counts; if some disagree, `ours` is the first that differs."""
     found = []
     for term, counts in law.terms.items():
         expected = exponents(term)

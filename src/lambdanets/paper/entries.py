@@ -1,4 +1,4 @@
-"""One figure of a table, and the words that everybody shows it with."""
+"""Figures of the tables, and their texts."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -31,15 +31,15 @@ QUANTITIES = {
 
 @dataclass(frozen=True)
 class PublishedEntry:
-    """What a table says of a row, and what we say."""
+    """A figure of a row: the published value, our value, and whether they agree."""
 
     table: int
     row: str
     quantity: str
     published: str  # as printed
-    ours: float | str | None  # a number, for Table 2 the formula that was counted
+    ours: float | str | None  # a number, or the counted formula for Table 2
     verdict: Verdict
-    reason: str = ""  # why it differs, if that is known
+    reason: str = ""  # why it differs, if known
 
     @property
     def quantity_in_words(self) -> str:
@@ -59,7 +59,7 @@ def title(table: int) -> str:
 
 
 def summary(entries: Sequence[PublishedEntry]) -> str:
-    """How many match, in one sentence."""
+    """The number of matches, in one sentence."""
     formulas = [entry for entry in entries if isinstance(entry.ours, str)]
     figures = [entry for entry in entries if isinstance(entry.ours, float)]
     parts = []
@@ -77,11 +77,11 @@ def _matching(entries: Iterable[PublishedEntry]) -> int:
 
 
 def published(entries: Iterable[PublishedEntry], table: int, quantity: str) -> dict[str, float]:
-    """What the paper prints of a quantity, by row."""
+    """Published values of a quantity, by row."""
     return {e.row: float(e.published) for e in entries if (e.table, e.quantity) == (table, quantity)}
 
 
 def ours(entries: Iterable[PublishedEntry], table: int, quantity: str) -> dict[str, float]:
-    """What we count of it, by row."""
+    """Our values of a quantity, by row."""
     these = (e for e in entries if (e.table, e.quantity) == (table, quantity))
     return {e.row: e.ours for e in these if isinstance(e.ours, float)}

@@ -1,6 +1,6 @@
-"""The tables that print throughputs, on this machine: images per second in inference, peak memory of a training step.
+"""Measures the tables with throughputs: images per second in inference, peak memory of a training step.
 
-Ratios are within a table, to its first network: a TPU and a CPU have nothing else in common.
+Ratios are relative to the first network of a table, because TPUs and CPUs cannot be compared otherwise.
 """
 
 import signal
@@ -28,7 +28,7 @@ FORMAT: Format = "channels-last"  # the faster one for all of these networks
 
 @dataclass(frozen=True)
 class Settings:
-    """`quick` is for trying it out: small images, and no peak memory."""
+    """`quick` uses small images and does not measure peak memory, to try the command."""
 
     rounds: int | None = None
     quick: bool = False
@@ -44,7 +44,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one row's network does here, beside what the paper prints."""
+    """Measured and published speed of the network of a row."""
 
     table: int
     row: str
@@ -54,12 +54,12 @@ class Measured:
     ratio: float  # to the first network of the table
     published_per_s: float  # the paper's, on TPUs
     published_ratio: float
-    peak_bytes: int | None  # of a training step, beyond the network and its input; None if it was not measured
+    peak_bytes: int | None  # of a training step, beyond the network and its input; None if not measured
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Everything that was measured in one go."""
+    """All rows of one measurement."""
 
     machine: dict[str, Any]
     settings: Settings
@@ -67,9 +67,9 @@ class Measurement:
 
     @property
     def unit(self) -> str:
-        """Of the speeds, and whose they are."""
+        """The unit of the speeds, with their origin."""
         if self.settings.quick:
-            return f"images/s of {QUICK_SIDE} x {QUICK_SIDE} on this machine (quick: they say nothing)"
+            return f"images/s of {QUICK_SIDE} x {QUICK_SIDE} on this machine (quick: not meaningful)"
         return "images/s, measured on this machine"
 
     def speeds(self, table: int) -> dict[str, float]:
@@ -86,7 +86,7 @@ class Measurement:
 
 
 def rows(table: int) -> list[str]:
-    """Those that are networks of ours and have a throughput."""
+    """The rows of a table with a network of ours and a throughput."""
     return [row for row in printed(table, "throughput_ex_s") if (table, row) in networks()]
 
 
@@ -95,7 +95,7 @@ def jobs(table: int | None, settings: Settings) -> list[Job]:
 
 
 def job(table: int, settings: Settings) -> Job:
-    """A table: its networks take turns. The row of its report has a `Measured` for each row of the table."""
+    """Time the networks of a table interleaved. The result has a `Measured` for each row of the table."""
     names = rows(table)
     throughputs = printed(table, "throughput_ex_s")
     first = names[0]
@@ -125,7 +125,7 @@ def job(table: int, settings: Settings) -> Job:
 
 
 def subject(table: int, row: str, quick: bool) -> Subject:
-    """A row's network with its images, or with small ones."""
+    """The network of a row with images of its own size, or with small ones."""
     config = configuration(table, row)
     if quick:
         config = replace(config, image_size=QUICK_SIDE)
@@ -135,7 +135,7 @@ def subject(table: int, row: str, quick: bool) -> Subject:
 
 
 def peak(table: int, row: str, quick: bool = False) -> int | None:
-    """Bytes, None where the system does not tell, or ended the step because it took too many."""
+    """Peak bytes; None if the system does not report them or killed the process for lack of memory."""
     try:
         return peak_in_fresh_process(subject, table=table, row=row, quick=quick)
     except subprocess.CalledProcessError as error:

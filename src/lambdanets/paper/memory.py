@@ -1,7 +1,7 @@
-"""Table 4: the memory of what a network keeps of positions, in half precision.
+"""Table 4: memory of embeddings and attention maps, in half precision.
 
-n positions at each stage's output resolution; a lambda layer keeps its embeddings, k n^2 numbers, for all examples and
-heads at once, self-attention a map of n^2 for each of them, along one axis at a time 2 n^1.5.
+With n positions at the output resolution of a stage, a lambda layer stores k n^2 embeddings, shared by all examples and
+heads. Self-attention stores a map of n^2 for each of them, axial attention 2 n^1.5.
 """
 
 import math

@@ -1,6 +1,6 @@
-"""Which network each row of the paper's tables is about: a name and changes for `create_model`, by table and row.
+"""The network of each row of the paper's tables: a name and changes for `create_model`, by table and row.
 
-Table 4 counts the memory of global layers, so its lambda layers are global here too.
+The lambda layers of Table 4 are global, because the table counts the memory of global layers.
 """
 
 from typing import Any
@@ -59,7 +59,7 @@ def networks() -> dict[tuple[int, str], Network]:
     return found
 
 
-# Rows that no sensible rule reproduces, and why.
+# Rows that no sensible rule reproduces, with the reason.
 KNOWN = {
     **dict.fromkeys(
         [(11, f"k={k} h={h} u=1") for k, h in ((8, 2), (8, 16), (2, 4), (2, 8), (4, 8))],

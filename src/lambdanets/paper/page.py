@@ -1,4 +1,4 @@
-"""All tables and pictures as one page: HTML that needs no other file, no network and no script."""
+"""All tables and pictures as a single HTML file, without scripts or other files."""
 
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
@@ -37,7 +37,7 @@ HEAD = """<!DOCTYPE html>
 
 
 def page(entries: Sequence[PublishedEntry], counted: Sequence[Counted], measurement: Measurement | None = None) -> str:
-    """The tables that the entries are from, with pictures where there is something to see."""
+    """The page with the tables of the entries and their pictures."""
     parts = [
         "<h1>LambdaNetworks: the paper's tables, regenerated</h1>",
         f"<p><strong>{escape(summary(entries))}.</strong></p><p>{escape(ABOUT)}</p>",
@@ -60,7 +60,7 @@ def figure(picture: Picture) -> str:
 
 
 def section(table: int, entries: Sequence[PublishedEntry]) -> str:
-    """A table of the paper; each of its rows has a line for every figure."""
+    """A table of the paper, with a line for each figure of a row."""
     lines = []
     for row, figures in groupby(entries, key=lambda entry: entry.row):
         found = list(figures)
@@ -86,13 +86,13 @@ def speeds(table: int, measurement: Measurement) -> str:
         for row, *figures in comparison(table, measurement.rows)
     )
     caption = f"{heading(table)}; {measurement.machine_in_words}"
-    warning = '<p class="warning">Quick: small images, one try. These numbers say nothing.</p>'
+    warning = '<p class="warning">Quick: small images, one round. These numbers mean nothing.</p>'
     made = f"<table><caption>{escape(caption)}</caption>{header(COLUMNS)}<tbody>{''.join(lines)}</tbody></table>"
     return warning + made if measurement.settings.quick else made
 
 
 def sizes(counted: Sequence[Counted]) -> str:
-    """Every network with all rows that are about it, folded away."""
+    """A collapsed list of all networks with their rows."""
     lines = []
     for network in counted:
         name, changes = networks()[network.rows[0]]

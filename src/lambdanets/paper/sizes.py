@@ -1,4 +1,4 @@
-"""Parameters and FLOPs of the networks behind the rows, each network counted once however many rows it has."""
+"""Parameters and FLOPs of the networks of the rows; each network is counted once."""
 
 from dataclasses import replace
 from functools import cache
@@ -13,7 +13,7 @@ from lambdanets.paper.networks import networks
 
 
 class Counted(NamedTuple):
-    """One network, and all rows (table, row) that are about it."""
+    """A network, and all its rows (table, row)."""
 
     rows: list[tuple[int, str]]
     parameters: float  # millions
@@ -31,7 +31,7 @@ def count_networks(table: int | None = None, track: Track = untracked) -> list[C
 
 @cache
 def network(table: int, row: str) -> ResNet:
-    """Of a row that has one, without memory."""
+    """The network of a row, on the meta device."""
     name, changes = networks()[table, row]
     with torch.device("meta"):
         model = create_model(name, **changes)
@@ -40,7 +40,7 @@ def network(table: int, row: str) -> ResNet:
 
 
 def configuration(table: int, row: str) -> ResNetConfig:
-    """Equal for equal networks, so the scope of lambda layers is spelt out; other layers have none."""
+    """The configuration of a row. The scope of lambda layers is explicit, so that equal networks compare equal."""
     config = network(table, row).config
     return replace(config, scope=config.lambda_scope) if config.layer == "lambda" else config
 

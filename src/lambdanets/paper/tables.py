@@ -1,4 +1,4 @@
-"""Every published figure beside ours, where it is a matter of counting; accuracies and throughputs are the paper's."""
+"""Published figures and, where they can be counted, ours; accuracies and throughputs are the paper's."""
 
 import csv
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ TABLES = tuple(TITLES)
 
 
 def regenerate(table: int | None = None, track: Track = untracked) -> list[PublishedEntry]:
-    """All figures of one table, or of all; `track` sees them pass.
+    """All figures of one table or of all tables; `track` can show progress.
 
     >>> [entry.verdict for entry in regenerate(9) if entry.quantity == "flops_G"]
     ['matches', 'matches', 'matches', 'matches', 'matches', 'matches']
@@ -35,7 +35,7 @@ def published() -> Iterable[tuple[int, str, str, str]]:
 
 
 def printed(table: int, quantity: str) -> dict[str, float]:
-    """What the paper prints of a quantity, by row."""
+    """Published values of a quantity, by row."""
     return {row: float(value) for which, row, what, value in published() if (which, what) == (table, quantity)}
 
 
@@ -50,7 +50,7 @@ def entry(table: int, row: str, quantity: str, value: str) -> PublishedEntry:
 
 
 def as_printed(ours: float, value: str) -> bool:
-    """Does it round to the digits that were printed? Whole numbers that end in zeros were rounded to two figures.
+    """Whether a number rounds to the printed digits. Integers that end in zero were rounded to two digits.
 
     >>> as_printed(14.984, "15.0"), as_printed(15.06, "15.0"), as_printed(122.8, "120"), as_printed(34.4, "35")
     (True, False, True, False)

@@ -1,4 +1,4 @@
-"""What can be learnt: one entry for each task, imported when a configuration selects it."""
+"""The table of tasks. A task is imported when a configuration selects it."""
 
 from importlib import import_module
 
@@ -13,7 +13,7 @@ TASKS = {
 
 def task_class(name: str) -> type[Task]:
     if name not in TASKS:
-        raise ConfigError(f"there is no task={name}, there are {', '.join(TASKS)}{nearest(str(name), TASKS)}")
+        raise ConfigError(f"unknown task={name}; choose from {', '.join(TASKS)}{nearest(str(name), TASKS)}")
     module, _, its_class = TASKS[name].partition(":")
     found: type[Task] = getattr(import_module(module), its_class)
     return found

@@ -173,7 +173,7 @@ def test_files_that_are_no_images(tmp_path):
     (tmp_path / "link.jpg").symlink_to(tmp_path / "nothing")
     for name, reason in {
         "empty.jpg": "empty",
-        "text.jpg": "none of JPEG",
+        "text.jpg": "not one of JPEG",
         "folder.jpg": "directory",
         "link.jpg": "No such file",
         "absent.jpg": "No such file",

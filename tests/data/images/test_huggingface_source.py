@@ -106,7 +106,7 @@ def test_numbers_need_names(tmp_path):
 
     write_parquet(tmp_path / "train-0.parquet", [0, 1, 2, 3], Value("int64"))
     options = {"source": "huggingface", "name": "parquet", "root": str(tmp_path)}
-    assert "does not say which classes there are" in refusal("train", **options)
+    assert "does not define the classes" in refusal("train", **options)
     (tmp_path / "classes.txt").write_text("x\ny")
     stream = open_stream(options)
     assert stream.classes == ("x", "y")
@@ -123,16 +123,18 @@ def test_columns_that_cannot_be_told_apart(tmp_path):
     write_parquet(tmp_path / "train-0.parquet", [0], other=ClassLabel(names=["x"]))
     assert open_stream(options).label == "label"
     write_parquet(tmp_path / "train-0.parquet", [0], Value("string"))
-    assert "is the label? there is none; columns are image: Image, label: Value" in refusal("train", **options)
+    assert "for the label: there are no candidates; columns are image: Image, label: Value" in refusal(
+        "train", **options
+    )
     write_parquet(tmp_path / "train-0.parquet", [0], Value("string"), coarse=Value("int8"), fine=Value("int8"))
-    assert "is the label? cannot choose between coarse, fine" in refusal("train", **options)
+    assert "for the label: candidates are coarse, fine" in refusal("train", **options)
 
 
 def test_mistakes(shards, tmp_path):
-    assert "does not have any of the splits validation, val, test, it has train" in refusal(
+    assert "does not have any of the splits validation, val, test; its splits are train" in refusal(
         "val", source="huggingface", name="parquet", root=f"{shards['root']}/train-00000.parquet"
     )
     assert f"cannot open {tmp_path / 'absent'}" in refusal("train", source="huggingface", root=str(tmp_path / "absent"))
-    assert "data.limit=3 cannot be picked from a stream" in refusal("train", **shards, limit=3)
+    assert "data.limit=3 does not work with a stream" in refusal("train", **shards, limit=3)
     (tmp_path / "train-0.parquet").write_bytes(b"PAR1 damaged")
     assert "cannot open parquet: " in refusal("train", source="huggingface", name="parquet", root=str(tmp_path))

@@ -13,7 +13,7 @@ from lambdanets.data.splits import DataError
 
 
 def test_unknown_source_suggests_the_nearest():
-    with pytest.raises(DataError, match=r"data\.source=folders, there are digits, folder.*; did you mean folder\?"):
+    with pytest.raises(DataError, match=r"data\.source=folders; choose from digits, folder.*; did you mean folder\?"):
         open_split(ImageDataConfig(source="folders"), "train")
 
 
@@ -63,5 +63,7 @@ def test_folder_without_validation_holds_out(tmp_path):
 
 def test_holdout_of_nothing(tmp_path):
     write_folder(tmp_path, {"a": 3, "b": 3})
-    with pytest.raises(DataError, match=r"data\.holdout=0\.1 of 6 training images in 2 classes holds out none"):
+    with pytest.raises(
+        DataError, match=r"data\.holdout=0\.1 of 6 training images in 2 classes leaves no validation images"
+    ):
         open_split(ImageDataConfig(source="folder", root=str(tmp_path)), "val")

@@ -56,10 +56,10 @@ def test_torchvision_mistakes(tmp_path):
             open_split(ImageDataConfig(source="torchvision", root=str(tmp_path), **options), "train")
         return str(caught.value)
 
-    assert "data.name=None; there are" in message()
+    assert "data.name=None; choose from" in message()
     assert "did you mean FashionMNIST?" in message(name="FashonMNIST")
     assert "data.name=ImageFolder" in message(name="ImageFolder")
     assert f"cannot open CIFAR10 in {tmp_path}" in message(name="CIFAR10")
-    assert "say data.download=true, or put its files there" in message(name="CIFAR10")
+    assert "set data.download=true, or put its files there" in message(name="CIFAR10")
     assert "has no split called train" in message(name="EMNIST")
     assert "torchvision cannot open PhotoTour" in message(name="PhotoTour")

@@ -1,4 +1,4 @@
-"""What every entry of a comparison gets: the same data, network, epochs and seeds."""
+"""The budget of a comparison: data, network, epochs and seeds, the same for all entries."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,17 +7,17 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Budget:
-    """`recipe` is one of `lambdanets train`; the rest changes it, so that all entries of a comparison fit an hour."""
+    """A recipe of `lambdanets train`, shortened so that all entries of a comparison take about an hour."""
 
     recipe: str
     image_size: int
     epochs: int
-    limit: int | None = None  # images of training, the first ones
+    limit: int | None = None  # training images
     width: int = 16
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def settings(self, seed: int) -> list[str]:
-        """As `lambdanets train` takes them."""
+        """The budget as arguments of `lambdanets train`."""
         return [
             f"seed={seed}",
             f"trainer.max_epochs={self.epochs}",
@@ -33,11 +33,11 @@ BUDGETS = {
     "digits": Budget("digits", 8, epochs=20),
     "fashion-mnist": Budget(
         "fashion-mnist",
-        14,  # of 28: global attention would take hours otherwise
+        14,  # instead of 28, because global attention would take hours
         epochs=3,
         limit=6_400,
         width=8,
-        # On the way only a glance: all test images are seen at the end, which takes a third of the time as it is.
+        # Validate on one batch only. All test images are evaluated at the end, which takes a third of the time.
         more={"data.batch_size": 64, "data.padding": 1, "optim.lr": 0.1, "trainer.limit_val_batches": 1},
     ),
     "cifar10": Budget("cifar10", 32, epochs=6, limit=12_800),

@@ -1,4 +1,4 @@
-"""A comparison from its entries to rows: train what is not trained yet, then measure."""
+"""Runs a comparison: trains entries that are not trained yet, then measures all."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Contest:
     budget: Budget
     seeds: int
     out: Path
-    settings: Sequence[str] = ()  # changes of the recipe that all share, as `lambdanets train` takes them
+    settings: Sequence[str] = ()  # changes of the recipe for all entries, as in `lambdanets train`
 
     @property
     def steps(self) -> int:
@@ -30,20 +30,20 @@ class Contest:
 
     @property
     def shared(self) -> RunConfig:
-        """Data, rules and length, which all entries have in common."""
+        """The configuration that all entries share."""
         return configuration(Entry("none"), self.budget, 0, list(self.settings))
 
     def run(
         self, published: Published, tell: Callable[[str], None], advance: Callable[[], None]
     ) -> list[dict[str, Any]]:
-        """`tell` hears what goes on, `advance` is called once for each of the `steps`."""
+        """Run everything. `tell` gets a description of each step, `advance` is called after each of the `steps`."""
         configs = {
             (entry.name, seed): configuration(entry, self.budget, seed, list(self.settings))
             for entry in self.entries
             for seed in range(self.seeds)
         }
         runs: dict[str, list[Description]] = {entry.name: [] for entry in self.entries}
-        for seed in range(self.seeds):  # all entries once before any a second time
+        for seed in range(self.seeds):  # all entries with one seed before the next
             for entry in self.entries:
                 tell(f"{entry.name}, seed {seed}")
                 runs[entry.name].append(trained(folder_of(self.out, entry, seed), configs[entry.name, seed]))

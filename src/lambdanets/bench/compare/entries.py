@@ -1,4 +1,4 @@
-"""Who is compared with whom: each entry is a change to the same small network."""
+"""The entries of each comparison: changes to the same small network."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,16 +9,16 @@ from lambdanets.nn import list_layers
 
 @dataclass(frozen=True)
 class Entry:
-    """`changes` are fields of `ResNetConfig`, `published` the row of the paper's table that comes nearest."""
+    """`changes` are fields of `ResNetConfig`; `published` is the closest row of the paper's tables."""
 
     name: str
     changes: Mapping[str, Any] = field(default_factory=dict)
     published: tuple[int, str] | None = None
 
 
-# The windows of lambda layers are the paper's, 23 x 23, or 7 x 7 when u > 1, whatever a recipe has.
+# Windows of 23 x 23, or 7 x 7 if u > 1, as in the paper, instead of those of a recipe.
 AS_IN_THE_PAPER = {"scope": "auto"}
-# What the names of layers are called in Tables 3 and 4.
+# The rows of layers in Tables 3 and 4.
 IN_THE_PAPER = {
     "attention": (4, "global self-attention"),
     "axial": (4, "axial self-attention"),
@@ -28,7 +28,7 @@ IN_THE_PAPER = {
     "vector": (3, "local relative self-attention (Zhao)"),
 }
 GATES = ("squeeze", "film", "bam", "cbam")
-# The paper puts these behind the convolution, not in its place; through gates alone no position sees its neighbours.
+# The paper puts these after the convolution, not in its place: gates alone do not mix positions.
 BEHIND_A_CONVOLUTION: dict[str, tuple[int, str] | None] = {
     "squeeze": (3, "conv + channel attention (SE)"),
     "double": (3, "conv + double attention"),
@@ -38,7 +38,7 @@ BEHIND_A_CONVOLUTION: dict[str, tuple[int, str] | None] = {
 
 
 def layers() -> list[Entry]:
-    """Every layer of the family, and the convolution that all stand in for."""
+    """Every layer of the family, and the convolution."""
     entries = [
         Entry("convolution", {"placement": "CCCC"}, (3, "conv")),
         Entry("lambda", AS_IN_THE_PAPER, (3, "lambda")),
@@ -78,14 +78,14 @@ def norms() -> list[Entry]:
 
 
 def depths() -> list[Entry]:
-    """Without h = 16, which the first stage of a small network cannot be divided by."""
+    """Without h = 16, which does not divide the width of the first stage of a small network."""
     sizes = [(k, h, 1) for h in (4, 8) for k in (2, 4, 8, 16, 32)] + [(8, 2, 1), (8, 8, 4), (8, 8, 8), (16, 4, 4)]
     rows = {f"k={k} h={h} u={u}": {"k": k, "h": h, "u": u, **AS_IN_THE_PAPER} for k, h, u in sizes}
     return [Entry(row, changes, (11, row)) for row, changes in rows.items()]
 
 
 def distinct(entries: Sequence[Entry], image_size: int) -> list[Entry]:
-    """Without windows that reach over any map of this size: those networks are the global one, if that takes part.
+    """Remove windows that cover the whole map, if there is a global entry, which is the same network.
 
     >>> [entry.name for entry in distinct(scopes(), 8)]
     ['3x3', '7x7', 'global']
@@ -96,5 +96,5 @@ def distinct(entries: Sequence[Entry], image_size: int) -> list[Entry]:
     return [entry for entry in entries if (entry.changes.get("scope") or 0) < widest]
 
 
-# Each contest is a function, for the family is known only when all of it has been imported.
+# Functions, because the layers are known only after all of them have been imported.
 CONTESTS = {"layers": layers, "terms": terms, "scopes": scopes, "norms": norms, "depths": depths}

@@ -1,4 +1,4 @@
-"""What the network of an entry costs: parameters, FLOPs, time and memory."""
+"""Cost of the networks of a comparison: parameters, FLOPs, time and memory."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,7 +16,7 @@ BATCH = 64
 
 
 def measure(networks: Mapping[str, tuple[str, dict[str, Any]]], rounds: Iterable[object]) -> dict[str, dict[str, Any]]:
-    """Of each entry's model, given by name and changes; all take turns, the best round counts."""
+    """Measure the model of each entry, given by name and changes, with interleaved timing."""
     runs: dict[tuple[str, str], Any] = {}
     costs: dict[str, dict[str, Any]] = {}
     for entry, (name, changes) in networks.items():

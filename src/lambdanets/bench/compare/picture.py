@@ -1,4 +1,4 @@
-"""A comparison as a picture: accuracy against speed."""
+"""The picture of a comparison: accuracy and speed."""
 
 from collections.abc import Mapping, Sequence
 from io import BytesIO
@@ -13,7 +13,7 @@ from lambdanets.files import write_atomically
 
 
 def draw_comparison(rows: Sequence[Mapping[str, Any]], title: str, path: Path) -> None:
-    """Accuracies with their spread, best at the top, beside the speed of training; without those that have none."""
+    """Draw accuracies with their spread, best first, beside the speed of training. Diverged entries are omitted."""
     ordered = sorted((row for row in rows if row["accuracy"] is not None), key=lambda row: row["accuracy"])
     places = range(len(ordered))
     figure = Figure(figsize=(11, 1.6 + 0.32 * len(ordered)), layout="constrained")

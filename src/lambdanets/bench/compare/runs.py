@@ -1,4 +1,4 @@
-"""The runs of a comparison, each in its folder; those that are finished are read, those that were stopped go on."""
+"""The runs of a comparison, each in its folder. Finished runs are reused, stopped runs are resumed."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +16,13 @@ from lambdanets.train.guard import NonFiniteLossError
 
 
 class OtherRunError(ValueError):
-    """A folder of the comparison has a run of other settings."""
+    """A folder of the comparison has a run with other settings."""
 
 
 def configuration(entry: Entry, budget: Budget, seed: int, more: list[str]) -> RunConfig:
-    """`more` are changes that all entries share, such as where the data are; what is of lambda layers, theirs share."""
+    """The configuration of an entry. `more` are changes for all; options of lambda layers apply to these only."""
     if any(change.startswith("model.layer=") for change in more):
-        raise ConfigError("model.layer is what entries differ in: choose them with --only")
+        raise ConfigError("model.layer differs between entries: select them with --only")
     config = resolve(budget.recipe, [*budget.settings(seed), *more])
     foreign = ResNetConfig.excluded_by(entry.changes)
     shared = {key: value for key, value in config.model.changes.items() if key not in foreign}
@@ -38,17 +38,17 @@ def folder_of(root: Path, entry: Entry, seed: int) -> RunFolder:
 
 
 def finished(run: RunFolder, config: RunConfig) -> Description | None:
-    """What a run has to say, if it is at its end; one of other settings is no run of this comparison."""
+    """The description of a finished run; OtherRunError if its settings differ."""
     if not run.is_run:
         return None
     if {*changed_keys(run.config(), completed(config))} - {*WHEREABOUTS}:
-        raise OtherRunError(f"{run.path} has a run of other settings; compare with another --out, or remove it")
+        raise OtherRunError(f"{run.path} has a run with other settings; choose another --out, or remove it")
     description = run.description()
     return None if description.finished is None else description
 
 
 def trained(run: RunFolder, config: RunConfig) -> Description:
-    """From wherever it was to its end; without an accuracy if the loss went astray."""
+    """Train or resume a run to its end; it has no accuracy if the loss diverged."""
     done = finished(run, config)
     if done is not None:
         return done
@@ -56,5 +56,5 @@ def trained(run: RunFolder, config: RunConfig) -> Description:
         result = train(config, run, resume=run.is_run)
     except NonFiniteLossError:
         return run.description()
-    assert result is not None  # only further processes have none
+    assert result is not None  # None only in other processes
     return result.description

@@ -1,4 +1,4 @@
-"""A comparison as rows: accuracy over the seeds, costs, and what the paper printed."""
+"""Rows of a comparison: accuracy over the seeds, costs, and the published figures."""
 
 import csv
 import io
@@ -32,9 +32,9 @@ def rows_of(
     costs: Mapping[str, Mapping[str, Any]],
     published: Published,
 ) -> list[dict[str, Any]]:
-    """One for each entry; the spread is the standard deviation over seeds, none for one seed.
+    """One row for each entry; the spread is the standard deviation over seeds, None for one seed.
 
-    Runs that went astray do not count; an entry that has no others has no accuracy.
+    Diverged runs do not count; an entry without other runs has no accuracy.
     """
     rows = []
     for entry in entries:

@@ -1,4 +1,4 @@
-"""What a run says about its images: the section `data.` of tasks on images."""
+"""The section `data.` of tasks on images."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,15 +10,15 @@ Crop = Literal["none", "padded", "resized"]
 
 @dataclass(frozen=True, kw_only=True)
 class ImageDataConfig(DataConfig):
-    """Where images come from, how they are normalised, and how training images are augmented."""
+    """The source of images, their normalisation and augmentation."""
 
     source: str = "digits"  # one of `lambdanets.data.images.sources.SOURCES`
-    image_size: int | None = None  # that of the network by default
-    mean: tuple[float, ...] | None = None  # of each channel, from 0 to 1, or one for all; 0.5 by default
+    image_size: int | None = None  # the network's by default
+    mean: tuple[float, ...] | None = None  # of each channel, from 0 to 1, or one value for all; 0.5 by default
     std: tuple[float, ...] | None = None
-    crop: Crop = "none"  # of training images: shifted by up to `padding` pixels, or a random part resized
+    crop: Crop = "none"  # padded: shift by up to `padding` pixels; resized: RandomResizedCrop
     padding: int = 4
-    scale: tuple[float, float] = (0.08, 1.0)  # fraction of the image that a random part covers
+    scale: tuple[float, float] = (0.08, 1.0)  # area of a resized crop, as a fraction of the image
     flip: float = 0.0  # probability of a horizontal flip
     randaugment: int = 0  # magnitude; 0 for none
     randaugment_layers: int = 2

@@ -1,4 +1,4 @@
-"""Pixels from files that anybody may have written: an image comes out, or `BadItemError`, and nothing else."""
+"""Decodes untrusted image files: returns an image or raises `BadItemError`, nothing else."""
 
 import io
 import logging
@@ -16,11 +16,11 @@ from torch import Tensor
 from lambdanets.data.splits import BadItemError
 from lambdanets.files import open_regular
 
-# Others that Pillow knows are rare, and some are dangerous: EPS is a program, and Pillow runs it.
+# Other formats of Pillow are rare, and some are dangerous: EPS files are programs that Pillow executes.
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
 EXTENSIONS = frozenset({"jpg", "jpeg", "png", "gif", "bmp", "tif", "tiff", "webp", "ppm", "pgm", "pbm", "pnm"})
 
-# EXIF's orientation: what to do with the pixels to see them as the camera did.
+# The transposition that undoes each EXIF orientation.
 UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -31,12 +31,12 @@ UPRIGHT = {
     8: Image.Transpose.ROTATE_90,
 }
 
-# Pillow logs what it cannot read. Python prints that where nobody set up logging; who did so still gets it.
+# Keep Python from printing what Pillow logs about unreadable files, unless logging is configured.
 logging.getLogger("PIL").addHandler(logging.NullHandler())
 
 
 def decode(content: bytes | Path, name: str, channels: int) -> UInt8[Tensor, "c i j"]:
-    """The first frame, upright, in grey (1 channel) or in colours (3), on white where it is transparent.
+    """Decode the first frame, upright, in grey (1 channel) or RGB (3), with transparent pixels on white.
 
     >>> decode(b"P5 2 1 255 \\x00\\x07", "two.pgm", channels=1)
     tensor([[[0, 7]]], dtype=torch.uint8)
@@ -56,13 +56,13 @@ def decode(content: bytes | Path, name: str, channels: int) -> UInt8[Tensor, "c 
 
 @contextmanager
 def only_bad_images(name: str) -> Iterator[None]:
-    """Whatever goes wrong is the fault of this image: parsers fail in every way when they are given damaged bytes."""
+    """Turn every error into BadItemError, because parsers raise any error for damaged files."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
-    except UnidentifiedImageError as error:  # its message is about a Python object
-        raise BadItemError(name, f"empty, or damaged, or none of {', '.join(FORMATS)}") from error
+    except UnidentifiedImageError as error:  # its message names a Python object
+        raise BadItemError(name, f"empty, damaged, or not one of {', '.join(FORMATS)}") from error
     except OSError as error:
         raise BadItemError(name, one_line(error.strerror or error)) from error
     except Exception as error:
@@ -78,10 +78,10 @@ def one_line(text: object) -> str:
 
 
 def refuse_size(image: Image.Image) -> None:
-    """Before anything is decoded. Pillow itself only warns up to twice its limit."""
+    """Check the size before decoding. Pillow itself only warns up to twice its limit."""
     limit = Image.MAX_IMAGE_PIXELS
     if limit is not None and image.width * image.height > limit:
-        raise ValueError(f"{image.width} x {image.height} pixels, more than the {limit} that Pillow thinks safe")
+        raise ValueError(f"{image.width} x {image.height} pixels, more than the limit of {limit}")
     if 0 in image.size:
         raise ValueError(f"{image.width} x {image.height} pixels")
 
@@ -89,31 +89,31 @@ def refuse_size(image: Image.Image) -> None:
 def upright(image: Image.Image) -> Image.Image:
     try:
         orientation = image.getexif().get(ExifTags.Base.Orientation)
-    except Exception:  # what was noted about it is damaged, not the picture
+    except Exception:  # damaged metadata, the pixels may be intact
         return image
     return image.transpose(UPRIGHT[orientation]) if orientation in UPRIGHT else image
 
 
 def pixels(image: Image.Image, channels: int) -> UInt8[Tensor, "c i j"]:
-    """Of an image in any mode that has a meaning."""
+    """The pixels of an image in any supported mode."""
     if image.mode.startswith("I"):
         image = in_eight_bits(image)
     elif image.mode == "F":
-        raise ValueError("its pixels are floating-point numbers, whose range nobody knows")
+        raise ValueError("its pixels are floating-point numbers of unknown range")
     elif image.has_transparency_data:
         image = image.convert("RGBA")
         paper = Image.new("RGB", image.size, "white")
-        paper.paste(image, mask=image)  # colours of transparent pixels are anything
+        paper.paste(image, mask=image)  # the colours of transparent pixels are undefined
         image = paper
     mode = "L" if channels == 1 else "RGB"
     if image.mode != mode:
-        image = image.convert("RGB").convert(mode)  # some modes become grey by way of colours only
+        image = image.convert("RGB").convert(mode)  # some modes can be converted to grey only through RGB
     array = np.array(image).reshape(image.height, image.width, channels)
     return torch.from_numpy(array).permute(2, 0, 1).contiguous()
 
 
 def in_eight_bits(image: Image.Image) -> Image.Image:
-    """16-bit grey; Pillow would clip it, and nearly everything would be white."""
+    """Scale 16-bit grey images, which Pillow would clip to nearly white."""
     values = np.array(image, dtype=np.int32)
     if values.min() < 0 or values.max() > 65535:
         raise ValueError(f"its pixels are from {values.min()} to {values.max()}, not from 0 to 65535")
@@ -123,7 +123,7 @@ def in_eight_bits(image: Image.Image) -> Image.Image:
 
 
 def scaled_16_to_8(values: np.ndarray) -> np.ndarray:
-    """The nearest, so that 65535 becomes 255.
+    """Scale to 8 bits with rounding; 65535 becomes 255.
 
     >>> scaled_16_to_8(np.array([0, 128, 129, 65535]))
     array([  0,   0,   1, 255], dtype=uint8)

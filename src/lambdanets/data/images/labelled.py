@@ -1,4 +1,4 @@
-"""Images with the number of their class, which all sources of images open."""
+"""Images with class labels, which all sources of images return."""
 
 from collections.abc import Callable
 from functools import partial
@@ -14,7 +14,7 @@ ReadImage = Callable[[], UInt8[Tensor, "c i j"]]
 
 
 class LabelledImage(NamedTuple):
-    """What an item of these splits reads."""
+    """What an item of an image split reads."""
 
     image: UInt8[Tensor, "c i j"]
     label: int
@@ -33,7 +33,7 @@ class ImageStream(Stream):
 
 
 class Labelled(ImageSplit):
-    """A split that knows all labels without reading images, so that every class gets its share of what is held out."""
+    """A split that knows all labels without reading images, so that a stratified part can be held out."""
 
     labels: Int64[Tensor, "n"]
 
@@ -45,10 +45,10 @@ class ImageSubset(Subset, ImageSplit):
 
 
 class Offer(NamedTuple):
-    """What a source has, opened when it is needed."""
+    """Functions that open the splits of a source."""
 
     train: Callable[[], ImageSplit | ImageStream]
-    val: Callable[[], ImageSplit | ImageStream] | None  # None: training images are held out; they must be `Labelled`
+    val: Callable[[], ImageSplit | ImageStream] | None  # None: hold out training images, which must be `Labelled`
 
 
 def labelled_item(name: str, label: int, read: ReadImage) -> Item:
@@ -60,7 +60,7 @@ def read_labelled(label: int, read: ReadImage) -> LabelledImage:
 
 
 def checked_item(name: str, label: object, classes: int, read: ReadImage) -> Item:
-    """An item whose label must be one of so many classes.
+    """An item whose label must be below `classes`.
 
     >>> checked_item("7.png", 3, 2, lambda: None).read()
     Traceback (most recent call last):
@@ -81,7 +81,7 @@ def refuse(name: str, reason: str) -> NoReturn:
 
 
 def labels_of(split: Any) -> Int64[Tensor, "n"] | None:
-    """Of all images; None if that takes reading them."""
+    """The labels of all images; None if they are unknown without reading the images."""
     if isinstance(split, Labelled):
         return split.labels
     if not isinstance(split, Subset):
@@ -98,14 +98,14 @@ def only_held_out(split: Labelled, share: float) -> ImageSubset:
     held = held_out(split.labels, share)
     if not held.any():
         raise DataError(
-            f"data.holdout={share} of {len(held)} training images in {len(split.classes)} classes holds out none, "
-            "and there are no others to validate with: raise data.holdout, or add images"
+            f"data.holdout={share} of {len(held)} training images in {len(split.classes)} classes leaves no validation "
+            "images: increase data.holdout, or add images"
         )
     return ImageSubset(split, held.nonzero().flatten())
 
 
 def held_out(labels: Int64[Tensor, "n"], share: float) -> Bool[Tensor, "n"]:
-    """The same fraction of every class, always the same images; every class keeps at least one to train with.
+    """Select a fixed fraction of every class; every class keeps at least one training image.
 
     >>> int(held_out(torch.tensor([0] * 10 + [1] * 20 + [2]), 0.2).sum())
     6

@@ -1,4 +1,4 @@
-"""Mixup and CutMix, one of them at random for each batch."""
+"""Mixup and CutMix; one of them is chosen at random for each batch."""
 
 import torch
 from jaxtyping import Float, Int64
@@ -8,7 +8,7 @@ from lambdanets.optional import import_torchvision
 
 
 class Mixing:
-    """Labels become class probabilities. `mixup` and `cutmix` are the alphas of Beta distributions, 0 for none."""
+    """Mixes images; labels become class probabilities. `mixup` and `cutmix` are Beta parameters; 0 turns them off."""
 
     def __init__(self, classes: int, mixup: float, cutmix: float) -> None:
         v2 = import_torchvision("torchvision.transforms.v2")

@@ -1,4 +1,4 @@
-"""From bytes to numbers around zero, on the network's device: bytes travel there four times as fast as floats."""
+"""Normalisation on the network's device: copying bytes there is four times as fast as copying floats."""
 
 import torch
 from jaxtyping import Float, UInt8
@@ -24,7 +24,7 @@ class Normalise:
 
 
 def per_channel(numbers: tuple[float, ...] | None, channels: int, name: str) -> tuple[float, ...]:
-    """One number for each channel: a single one stands for all, and grey images take the mean of three colours.
+    """One number for each channel: a single number is repeated, and grey images use the mean of three.
 
     >>> per_channel(None, 3, "mean"), per_channel((0.2, 0.3, 0.4), 1, "mean")
     ((0.5, 0.5, 0.5), (0.3,))

@@ -9,7 +9,7 @@ from lambdanets.data.splits import DataError
 
 
 class Images(NamedTuple):
-    """Images to train and to validate with; their classes and channels are the same."""
+    """Training and validation images, with the same classes and channels."""
 
     train: ImageSplit | ImageStream
     val: ImageSplit | ImageStream

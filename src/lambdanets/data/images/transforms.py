@@ -1,4 +1,4 @@
-"""What happens to an image between its file and the network, all of it in bytes; the network's side normalises."""
+"""Transforms of images, all on bytes. Normalisation follows on the network's device."""
 
 from collections.abc import Callable
 
@@ -10,12 +10,12 @@ from lambdanets.optional import import_torchvision
 
 Transform = Callable[[UInt8[Tensor, "c i j"]], UInt8[Tensor, "c s s"]]
 
-# The part of an image that is left when its border is cut off for evaluation: 224 of 256 pixels in ImageNet's habit.
+# The share of an image that a central crop keeps for evaluation: 224 of 256 pixels, as usual for ImageNet.
 CENTRE = 224 / 256
 
 
 def for_training(config: ImageDataConfig, size: int) -> Transform:
-    """Random, from torch's generator alone."""
+    """Random augmentation, from torch's default generator only."""
     v2 = import_torchvision("torchvision.transforms.v2")
 
     steps: list[Transform] = []
@@ -35,7 +35,7 @@ def for_training(config: ImageDataConfig, size: int) -> Transform:
 
 
 def for_evaluation(config: ImageDataConfig, size: int) -> Transform:
-    """The middle of the image where training saw random parts of it, all of it otherwise."""
+    """A central crop if training uses random resized crops, otherwise the whole image."""
     v2 = import_torchvision("torchvision.transforms.v2")
 
     if config.crop != "resized":

@@ -1,6 +1,6 @@
 """The pictures of the page, one file each.
 
-Accuracies are always the paper's, and say so. A row that lacks one of its two figures is left out of a picture.
+Accuracies are always the paper's and are labelled as such. Rows that lack a figure are omitted.
 """
 
 from collections.abc import Sequence
@@ -20,6 +20,6 @@ __all__ = ["Picture", "pictures"]
 def pictures(
     entries: Sequence[PublishedEntry], counted: Sequence[Counted], measurement: Measurement | None
 ) -> list[Picture]:
-    """Those that these figures have something to show in."""
+    """The pictures that have data."""
     made = (sizes(counted), scopes(entries), placements(entries, measurement), speeds(entries, measurement))
     return [picture for picture in made if picture is not None]

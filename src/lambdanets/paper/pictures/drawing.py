@@ -1,4 +1,4 @@
-"""What all pictures share: colours that everybody can tell apart, labels that do not overlap, SVG."""
+"""Shared by all pictures: colours for colour-blind readers, labels that do not overlap, SVG."""
 
 from collections.abc import Sequence
 from io import BytesIO
@@ -14,7 +14,7 @@ from matplotlib.transforms import Bbox, BboxBase
 
 BLUE, ORANGE, GREEN, PURPLE, GREY, BLACK = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7a7a7a", "#000000"
 SMALL = 8
-# Where a label may stand relative to its point, in points: close to it first, then farther away.
+# Positions of labels relative to their points, in points of length, nearest first.
 NEAR = 5.0
 DISTANCES = tuple(NEAR + 7.0 * step for step in range(15))
 DIRECTIONS = ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0), (1.0, 0.6), (-1.0, 0.6), (1.0, -0.6), (-1.0, -0.6))
@@ -35,7 +35,7 @@ class Point(NamedTuple):
 
 
 def new_figure(width: float, height: float, panels: int, **options: Any) -> tuple[Figure, list[Axes]]:
-    """A figure without a window, and its panels side by side."""
+    """A figure and its panels, side by side."""
     figure = Figure(figsize=(width, height), dpi=72, layout="constrained")
     FigureCanvasAgg(figure)
     axes: list[Axes] = figure.subplots(1, panels, squeeze=False, **options)[0].tolist()
@@ -48,7 +48,7 @@ def new_figure(width: float, height: float, panels: int, **options: Any) -> tupl
 
 
 def logarithmic(axis: Any, ticks: Sequence[int]) -> None:
-    """Ratios as distances, with plain numbers at these ticks."""
+    """Make an axis logarithmic, with plain numbers at these ticks."""
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
     axis.set_ticks(ticks)
     axis.set_major_formatter(ScalarFormatter())
@@ -56,7 +56,7 @@ def logarithmic(axis: Any, ticks: Sequence[int]) -> None:
 
 
 def label(axes: Axes, points: Sequence[Point]) -> None:
-    """A label beside each point, where it covers no point, legend or other label; call it when the panels are done."""
+    """Label each point without covering points, the legend or other labels; call it after all else is drawn."""
     figure = axes.get_figure(root=True)
     assert figure is not None
     figure.draw_without_rendering()
@@ -74,12 +74,12 @@ def dot(axes: Axes, point: Point) -> Bbox:
 
 
 def text_box(note: Annotation) -> BboxBase:
-    note.get_window_extent()  # takes it to its place; what it returns has the line in it
+    note.get_window_extent()  # updates the position; the result includes the line
     return Text.get_window_extent(note)
 
 
 def free_place(axes: Axes, point: Point, taken: Sequence[BboxBase]) -> Annotation:
-    """The nearest place inside the panel where the label is alone; a thin line leads to it from the point."""
+    """Place the label at the nearest free position in the panel; a thin line connects it to the point."""
     inside = axes.get_window_extent()
     for distance in DISTANCES:
         for dx, dy in DIRECTIONS:
@@ -92,7 +92,7 @@ def free_place(axes: Axes, point: Point, taken: Sequence[BboxBase]) -> Annotatio
 
 
 def annotation(axes: Axes, point: Point, dx: float = NEAR, dy: float = 0.0) -> Annotation:
-    """A label at some distance from its point; right beside it by default."""
+    """A label at a distance from its point; next to it by default."""
     lead = {"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3}
     note = axes.annotate(
         point.label,
@@ -104,7 +104,7 @@ def annotation(axes: Axes, point: Point, dx: float = NEAR, dy: float = 0.0) -> A
         verticalalignment="bottom" if dy > 0 else "top" if dy < 0 else "center",
         arrowprops=lead if max(abs(dx), abs(dy)) > NEAR else None,
     )
-    note.set_in_layout(False)  # labels find room in the panels, panels make none for labels
+    note.set_in_layout(False)  # labels must not change the size of the panels
     return note
 
 
@@ -113,7 +113,7 @@ def contains(outer: BboxBase, inner: BboxBase) -> bool:
 
 
 def svg(figure: Figure) -> bytes:
-    """The same bytes for the same picture."""
+    """Reproducible SVG: the same picture gives the same bytes."""
     drawn = BytesIO()
     with mpl.rc_context({"svg.hashsalt": "lambdanets"}):
         figure.savefig(drawn, format="svg", metadata={"Date": None})

@@ -1,4 +1,4 @@
-"""Table 12: which stages have lambda layers, and what that does to accuracy, size and speed."""
+"""Table 12: accuracy, size and speed by the placement of lambda layers."""
 
 from collections.abc import Mapping, Sequence
 
@@ -26,7 +26,7 @@ CAPTION = (
 
 
 def placements(entries: Sequence[PublishedEntry], measurement: Measurement | None) -> Picture | None:
-    """A line for each placement, a panel for each quantity."""
+    """Draw a row for each placement and a panel for each quantity."""
     quantities = {
         TOP1: (published(entries, 12, "top1"), ORANGE),
         "parameters, M (counted)": (ours(entries, 12, "params_M"), BLUE),

@@ -1,4 +1,4 @@
-"""Table 9: what a wider scope costs, and what it brings."""
+"""Table 9: cost and accuracy by scope."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Parameters against FLOPs of all networks that can be counted."""
+"""Parameters and FLOPs of all counted networks."""
 
 from collections.abc import Sequence
 
@@ -19,8 +19,8 @@ from lambdanets.paper.pictures.drawing import (
 )
 from lambdanets.paper.sizes import Counted
 
-CROWD = (14.3, 16.3)  # millions of parameters that most variants of LambdaResNet-50 have
-OTHER = (3, 4, 8)  # tables whose rows mean little without their number
+CROWD = (14.3, 16.3)  # millions of parameters; most variants of LambdaResNet-50 are in this range
+OTHER = (3, 4, 8)  # tables whose rows need their number to be understood
 # Colour, marker and legend, by the last table that a network is in.
 GROUPS: dict[tuple[int, ...], tuple[str, str, str]] = {
     (5, 6, 13): (BLACK, "s", "Tables 5, 6, 13: deeper networks"),
@@ -36,7 +36,7 @@ CAPTION = (
 
 
 def sizes(counted: Sequence[Counted]) -> Picture | None:
-    """All networks on the left; those of about 15 million parameters again, with room for labels, on the right."""
+    """Draw all networks on the left, and those with about 15 million parameters enlarged on the right."""
     if not counted:
         return None
     crowd = [network for network in counted if CROWD[0] < network.parameters < CROWD[1]]

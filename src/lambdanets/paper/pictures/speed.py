@@ -1,4 +1,4 @@
-"""Speed against accuracy, as in the paper's Figure 2, from Tables 12 and 13."""
+"""Accuracy by speed, as in the paper's Figure 2, from Tables 12 and 13."""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,7 +20,7 @@ from lambdanets.paper.pictures.drawing import (
     svg,
 )
 
-# How the rows of Table 13 end: colour, marker and legend.
+# Endings of rows in Table 13: colour, marker and legend.
 FAMILIES = {
     "": (GREY, "s", "ResNet"),
     "SE": (BLUE, "o", "ResNet + squeeze-and-excitation"),
@@ -30,7 +30,7 @@ FAMILIES = {
 
 
 def speeds(entries: Sequence[PublishedEntry], measurement: Measurement | None) -> Picture | None:
-    """The two tables trained differently, and have a panel each."""
+    """Draw one panel for each table, because they were trained differently."""
     found = {}
     for table in (12, 13):
         top1 = published(entries, table, "top1")
@@ -54,13 +54,13 @@ def speeds(entries: Sequence[PublishedEntry], measurement: Measurement | None) -
 
 
 def alone(axes: Axes, rows: Mapping[str, tuple[float, float]]) -> list[Point]:
-    """Each network for itself."""
+    """Draw single networks."""
     axes.plot(*zip(*rows.values(), strict=True), "o", color=BLUE)
     return [Point(*figures, row) for row, figures in rows.items()]
 
 
 def deeper(axes: Axes, rows: Mapping[str, tuple[float, float]]) -> list[Point]:
-    """A line from 101 to 152 layers for each kind of network."""
+    """Draw a line from 101 to 152 layers for each kind of network."""
     points = []
     for name, (colour, marker, legend) in FAMILIES.items():
         these = {row.split()[0]: figures for row, figures in rows.items() if family(row) == name}

@@ -27,22 +27,22 @@ from lambdanets.train.figures import (
     width,
 )
 
-NUMBERED = 20  # with as many classes a number fits into a cell
-TICKS = 50  # as many names fit beside a large matrix
+NUMBERED = 20  # the most classes for which numbers fit into the cells
+TICKS = 50  # the most names that fit beside a large matrix
 PAIRS = 15
 COLOURS = colormaps["Blues"].with_extremes(bad=PALE)
-SCALE = PowerNorm(0.4, 0, 1)  # or rare confusions would be as white as none
+SCALE = PowerNorm(0.4, 0, 1)  # makes rare confusions visible
 NAME_WIDTH = 105.0  # points
 
 
 def draw_confusion(matrix: Int64[Tensor, "k k"], classes: Sequence[str], path: Path) -> None:
-    """How many images of each class (row) were taken for each class (column)."""
+    """Draw the number of images of each true class (row) by predicted class (column)."""
     with missing_glyphs_allowed():
         save(confusion(matrix, classes), path)
 
 
 def confusion(matrix: Int64[Tensor, "k k"], classes: Sequence[str]) -> Figure:
-    """The matrix, with the pairs that are confused most listed beside it."""
+    """The matrix, with a list of the most confused pairs."""
     k = len(matrix)
     if len(classes) != k:
         raise ValueError(f"`classes` must name each row of the matrix, got {len(classes)} names for {k} rows")
@@ -75,8 +75,8 @@ def draw_matrix(axes: Axes, matrix: Int64[Tensor, "k k"]) -> None:
     shown = row_shares(matrix)
     axes.imshow(shown.numpy(), cmap=COLOURS, norm=SCALE, interpolation="nearest")
     axes.set_title(summary(matrix), fontsize=10)
-    axes.set_xlabel("taken for", fontsize=SMALL)
-    axes.set_ylabel("is", fontsize=SMALL)
+    axes.set_xlabel("predicted", fontsize=SMALL)
+    axes.set_ylabel("true", fontsize=SMALL)
     if len(shown) <= NUMBERED:
         write_numbers(axes, shown)
 
@@ -108,14 +108,14 @@ def row_shares(matrix: Int64[Tensor, "k k"]) -> Float64[Tensor, "k k"]:
 
 
 def remarks(matrix: Int64[Tensor, "k k"], classes: Sequence[str]) -> list[str]:
-    """The pairs that are confused most, which nobody would find in a large matrix, and how many classes are missing."""
+    """The most confused pairs, which are hard to find in a large matrix, and the number of classes without images."""
     lines = [
-        f"{short_name(classes, is_)} taken for {short_name(classes, guess)}: {percent(n / images)} ({n} of {images})"
+        f"{short_name(classes, is_)} predicted as {short_name(classes, guess)}: {percent(n / images)} ({n} of {images})"
         for is_, guess, n, images in worst_pairs(matrix)
     ]
     empty = int((matrix.sum(1) == 0).sum())
     grey = [f"grey: {empty} {'class' if empty == 1 else 'classes'} without images"] if empty else []
-    return [*(["confused most:", *lines] if lines else ["No image was taken for another class."]), *grey]
+    return [*(["most confused:", *lines] if lines else ["No image was misclassified."]), *grey]
 
 
 def worst_pairs(matrix: Int64[Tensor, "k k"]) -> list[tuple[int, int, int, int]]:

@@ -1,4 +1,4 @@
-"""Accuracy and loss from sums over images: one rule for the rows of metrics.csv and for the report."""
+"""Accuracy and loss as sums over images, used for both metrics.csv and the report."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Accuracy:
     among_top: int = 0
 
     def add(self, scores: Float[Tensor, "b k"], labels: Int64[Tensor, "b"]) -> Float[Tensor, "b"]:
-        """The loss of each image, 0 for those that are ignored."""
+        """Add images; returns the loss of each, 0 for ignored ones."""
         scores = scores.float()
         losses = cross_entropy(scores, labels, reduction="none", ignore_index=IGNORED)
         top = scores.topk(min(TOP, self.classes)).indices == labels[:, None]

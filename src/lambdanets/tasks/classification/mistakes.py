@@ -33,7 +33,7 @@ CELL_TEXT = CELL * INCH - 10  # points
 
 @dataclass(frozen=True)
 class Mistake:
-    """An image that was taken for another class."""
+    """A misclassified image."""
 
     image: UInt8[Tensor, "c i j"]  # grey or RGB
     name: str

@@ -1,4 +1,4 @@
-"""Classes of image files."""
+"""Classifies image files."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ BATCH = 16  # images
 
 @dataclass(frozen=True)
 class ClassPrediction(Prediction):
-    """The likeliest classes with their probabilities."""
+    """The most likely classes with their probabilities."""
 
     top: list[tuple[str, float]] = field(default_factory=list)
 

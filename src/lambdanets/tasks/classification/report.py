@@ -1,4 +1,4 @@
-"""How a trained network does on images it was not trained with: accuracy, confusions, and its worst mistakes."""
+"""The evaluation of a classifier: accuracy, confusion matrix and worst mistakes."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Images to classes: cross-entropy, accuracy, confusions and mistakes."""
+"""Image classification: cross-entropy, accuracy, confusion matrix and worst mistakes."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -41,7 +41,7 @@ class ClassificationInputs(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationState:
-    """All that stands between a file and an answer, beside the network."""
+    """What prediction needs in addition to the network."""
 
     classes: tuple[str, ...]
     image_size: int

@@ -1,4 +1,4 @@
-"""Where images come from. A source is a module with a function `offer`, imported when it is selected."""
+"""Sources of images. A source is a module with a function `offer`, imported when it is selected."""
 
 from importlib import import_module
 
@@ -31,11 +31,11 @@ __all__ = ["SOURCES", "check_source", "open_split"]
 def check_source(config: ImageDataConfig) -> None:
     if config.source not in SOURCES:
         hint = nearest(config.source, SOURCES)
-        raise DataError(f"there is no data.source={config.source}, there are {', '.join(SOURCES)}{hint}")
+        raise DataError(f"unknown data.source={config.source}; choose from {', '.join(SOURCES)}{hint}")
 
 
 def open_split(config: ImageDataConfig, split: SplitName) -> ImageSplit | ImageStream:
-    """The images to train with, or those to validate with.
+    """Open the training or the validation images.
 
     >>> train = open_split(ImageDataConfig(source="digits", limit=100), "train")
     >>> len(train), train.item(0).read().image.shape
@@ -49,7 +49,7 @@ def open_split(config: ImageDataConfig, split: SplitName) -> ImageSplit | ImageS
     if isinstance(images, ImageStream):
         if config.limit is not None:
             raise DataError(
-                f"data.limit={config.limit} cannot be picked from a stream; for a short epoch say data.samples"
+                f"data.limit={config.limit} does not work with a stream; set data.samples for a short epoch"
             )
         return images
     if offer.val is None:

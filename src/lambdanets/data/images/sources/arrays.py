@@ -1,4 +1,4 @@
-"""Images that are in memory, all of one size."""
+"""Images in memory, all of one size."""
 
 from functools import partial
 
@@ -12,12 +12,12 @@ from lambdanets.data.splits import DataError, Item
 
 
 class ArraySplit(Labelled):
-    """Tensors, because workers that are started anew share their memory, where they would copy an array."""
+    """Images as tensors, because spawned workers share the memory of tensors and would copy arrays."""
 
     def __init__(
         self, images: UInt8[Tensor, "n c i j"], labels: Int64[Tensor, "m"], classes: tuple[str, ...], origin: str
     ) -> None:
-        """`origin` is what messages call the data: a file, or the name of a data set."""
+        """`origin` names the data in messages: a file, or the name of a data set."""
         if len(images) != len(labels) or not len(images):
             raise DataError(f"{origin} has {len(images)} images and {len(labels)} labels")
         check_labels(labels, classes, origin)
@@ -31,5 +31,5 @@ class ArraySplit(Labelled):
         return labelled_item(f"{self.origin}[{index}]", int(self.labels[index]), partial(self.read, index))
 
     def read(self, index: int) -> UInt8[Tensor, "c i j"]:
-        """A copy: who changes it changes no other epoch."""
+        """A copy, so that changes of it do not affect other epochs."""
         return self.images[index].clone(memory_format=torch.contiguous_format)

@@ -1,4 +1,4 @@
-"""Names of classes where the images themselves carry numbers only."""
+"""Names of classes, for data that has numbers only."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ FILE = "classes.txt"
 
 
 def read_classes(folder: Path) -> tuple[str, ...] | None:
-    """The lines of the file `classes.txt`, if it is there; the first names class 0."""
+    """The lines of `classes.txt`, if it exists; the first line is class 0."""
     path = folder / FILE
     try:
         names = tuple(line.strip() for line in read_text(path).strip().splitlines())
@@ -21,7 +21,7 @@ def read_classes(folder: Path) -> tuple[str, ...] | None:
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read: {reason(error)}") from error
     if not names or "" in names or len(set(names)) < len(names):
-        raise DataError(f"{path} must have one class in each line, no two alike, got {len(names)} lines: {names[:20]}")
+        raise DataError(f"{path} must have one class in each line, all distinct, got {len(names)} lines: {names[:20]}")
     return names
 
 
@@ -32,13 +32,13 @@ def check_labels(labels: Int64[Tensor, "n"], classes: tuple[str, ...], origin: s
 
 
 def numbered(labels: Int64[Tensor, "n"], origin: str) -> tuple[str, ...]:
-    """Classes that nobody named, as many as the training labels of `origin` need.
+    """Numbers as names of classes, as many as the training labels of `origin` need.
 
     >>> import torch
     >>> numbered(torch.tensor([0, 3, 1, 1]), "labels.npy")
     ('0', '1', '2', '3')
     """
     highest = int(labels.max())
-    if highest >= len(labels):  # not a number of a class; nobody wants a network with that many
+    if highest >= len(labels):  # not a class number; the network would be far too large
         raise DataError(f"{origin} has a label {highest}, but only {len(labels)} images")
     return tuple(str(number) for number in range(highest + 1))

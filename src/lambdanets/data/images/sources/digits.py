@@ -1,4 +1,4 @@
-"""scikit-learn's handwritten digits, 8 x 8 pixels: they come with the package, for trials that take a minute."""
+"""scikit-learn's handwritten digits, 8 x 8 pixels, which are part of the package."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Image files in a folder for each class, as ImageNet has them."""
+"""Image files with one folder for each class, as in ImageNet."""
 
 import os
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ VALIDATION = ("val", "validation", "test")
 def offer(config: ImageDataConfig) -> Offer:
     """`data.root` has train/CLASS/*.jpg, and val (or validation, or test)/CLASS/*.jpg; or only CLASS/*.jpg.
 
-    Without a folder to validate with, `data.holdout` of every class is held out.
+    Without a validation folder, `data.holdout` of every class is held out.
     """
     if config.root is None:
         raise DataError("data.source=folder needs data.root, a folder with train/CLASS/*.jpg and val/CLASS/*.jpg")
@@ -28,11 +28,11 @@ def offer(config: ImageDataConfig) -> Offer:
     train = root / "train"
     if not train.is_dir():
         if validation is not None:
-            raise DataError(f"there is {validation}, but no folder {train}")
+            raise DataError(f"{validation} exists, but the folder {train} does not")
         train = root
     classes = class_folders(train)
     if not classes:
-        raise DataError(f"{train} must have a folder for each class, and has none")
+        raise DataError(f"{train} must have a folder for each class, but has no folders")
     return Offer(
         train=partial(FolderSplit, train, classes),
         val=None if validation is None else partial(load_validation, validation, classes),
@@ -48,10 +48,10 @@ def class_folders(folder: Path) -> tuple[str, ...]:
 
 
 def load_validation(folder: Path, classes: tuple[str, ...]) -> "FolderSplit":
-    """Not every class has to be there, but all that are must be known."""
+    """Validation may lack classes, but must not have others than training."""
     there = class_folders(folder)
     if unknown := sorted(set(there) - set(classes)):
-        raise DataError(f"{folder} has classes that training has not: {', '.join(unknown[:10])}")
+        raise DataError(f"{folder} has classes that training does not have: {', '.join(unknown[:10])}")
     return FolderSplit(folder, classes, there)
 
 
@@ -59,7 +59,7 @@ class FolderSplit(Labelled):
     channels = 3
 
     def __init__(self, folder: Path, classes: tuple[str, ...], there: tuple[str, ...] | None = None) -> None:
-        """With images of the classes that are `there`; all by default."""
+        """`there` are the classes with a folder; all by default."""
         self.folder, self.classes = folder, classes
         names: list[bytes] = []
         labels: list[int] = []
@@ -83,12 +83,12 @@ class FolderSplit(Labelled):
     def item(self, index: int) -> Item:
         label = int(self.labels[index])
         path = self.folder / self.classes[label] / os.fsdecode(self.paths[index])
-        name = os.fsencode(path).decode(errors="backslashreplace")  # file names need not be text
+        name = os.fsencode(path).decode(errors="backslashreplace")  # file names may not be valid text
         return labelled_item(name, label, partial(decode, path, name, self.channels))
 
 
 def image_files(folder: Path) -> Iterator[bytes]:
-    """Everything below with the extension of an image, by its path from there."""
+    """All image files below a folder, as relative paths."""
 
     def refuse(error: OSError) -> None:
         raise DataError(f"{error.filename} cannot be read: {error.strerror}") from error
@@ -101,10 +101,10 @@ def image_files(folder: Path) -> Iterator[bytes]:
 
 
 class Strings:
-    """Many short strings in two tensors.
+    """Many short strings in two tensors, which workers share.
 
-    A million Python objects would be copied to every worker: by pickling where they are started anew, and where they
-    are forked by counting references, which writes to every page. Tensors are shared by both.
+    A million Python objects would be copied to every worker: spawned workers unpickle them, and in forked workers
+    reference counts write to every page.
 
     >>> Strings([b"ab", b"", b"c"])[0]
     b'ab'

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face Hub, or files that its library reads, as streams."""
+"""Streams of data sets from the Hugging Face Hub, or of local files."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -15,14 +15,14 @@ from lambdanets.data.images.sources.classes import FILE, read_classes
 from lambdanets.data.splits import DataError, Item, SplitName
 
 VALIDATION = ("validation", "val", "test")
-BUFFER = 1000  # items to pick from at random; their files are in memory
+BUFFER = 1000  # items of the shuffle buffer, with their files in memory
 ROWS = 16  # converted at once
 
 
 def offer(config: ImageDataConfig) -> Offer:
     """`data.name` is a data set of the Hub, or a format (imagefolder, parquet) of the files or folder `data.root`.
 
-    Never runs code that comes with a data set: the library that reads it cannot any more.
+    Code that comes with a data set is never executed: the library does not support it any more.
     """
     if config.name is None and config.root is None:
         raise DataError("data.source=huggingface needs data.name, a data set such as uoft-cs/cifar10, or data.root")
@@ -39,7 +39,7 @@ def load(config: ImageDataConfig, split: SplitName) -> "HuggingFaceStream":
         wanted = next((name for name in (VALIDATION if split == "val" else ("train",)) if name in found), None)
         if wanted is None:
             names = "a split train" if split == "train" else f"any of the splits {', '.join(VALIDATION)}"
-            raise DataError(f"{origin} does not have {names}, it has {', '.join(found)}")
+            raise DataError(f"{origin} does not have {names}; its splits are {', '.join(found)}")
         images = found[wanted]
         features = images.features or {}
     except (OSError, ValueError, RuntimeError) as error:
@@ -55,8 +55,8 @@ def load(config: ImageDataConfig, split: SplitName) -> "HuggingFaceStream":
         classes = read_classes(root if root.is_dir() else root.parent)
     if classes is None:
         raise DataError(
-            f"the column {label} of {origin} does not say which classes there are: make it a ClassLabel, "
-            f"or write their names into {FILE} in the folder data.root, one in each line"
+            f"the column {label} of {origin} does not define the classes: make it a ClassLabel, "
+            f"or write their names to {FILE} in the folder data.root, one in each line"
         )
     stored = (images.info.splits or {}).get(wanted)
     length = (config.samples if split == "train" else None) or (stored.num_examples if stored else None) or None
@@ -65,7 +65,7 @@ def load(config: ImageDataConfig, split: SplitName) -> "HuggingFaceStream":
 
 
 def where(root: Path | None) -> dict[str, str]:
-    """The argument of `load_dataset` that `data.root` is.
+    """The argument of `load_dataset` for `data.root`.
 
     >>> where(None), where(Path("set")), where(Path("set/train-*.parquet"))
     ({}, {'data_dir': 'set'}, {'data_files': 'set/train-*.parquet'})
@@ -76,14 +76,14 @@ def where(root: Path | None) -> dict[str, str]:
 
 
 def only_column(origin: str, features: Any, what: str, candidates: list[str]) -> str:
-    """The only candidate, or the one called like what it is."""
+    """The only candidate, or the one whose name is `what`."""
     if len(candidates) == 1:
         return candidates[0]
     if what in candidates:
         return what
     columns = ", ".join(f"{name}: {type(kind).__name__}" for name, kind in features.items())
-    problem = f"cannot choose between {', '.join(candidates)}" if candidates else "there is none"
-    raise DataError(f"which column of {origin} is the {what}? {problem}; columns are {columns}")
+    problem = f"candidates are {', '.join(candidates)}" if candidates else "there are no candidates"
+    raise DataError(f"{origin} has no unique column for the {what}: {problem}; columns are {columns}")
 
 
 class HuggingFaceStream(ImageStream):
@@ -111,14 +111,13 @@ class HuggingFaceStream(ImageStream):
         images = self.images
         if self.shuffle:
             generator = np.random.default_rng([seed, epoch])
-            # One shard after the other: with several at a time, threads read them, and the library ends those with 5 s
-            # of sleep in every pass.
+            # One shard at a time: several are read by threads, which the library ends with 5 s of sleep in every pass.
             images = images.shuffle(generator=generator, buffer_size=BUFFER, max_buffer_input_shards=1)
         strategy = "shards" if images.num_shards >= parts else "examples"
         images = split_dataset_by_node(images, rank=part, world_size=parts, strategy=strategy)
         number = 0
         try:
-            # Not iter(images): in a worker of torch's DataLoader that would take a part of the part.
+            # Not iter(images), which would split the part again in a worker of torch's DataLoader.
             for rows in images.iter(batch_size=ROWS):
                 for row, label in zip(rows[self.image], rows[self.label], strict=True):
                     yield self.item(row, label, number)
@@ -135,7 +134,7 @@ class HuggingFaceStream(ImageStream):
 
 
 def read(row: dict[str, Any], name: str, channels: int) -> UInt8[Tensor, "c i j"]:
-    """From the bytes in the row, or from the file it names, which may be on the Hub or in an archive."""
+    """Decode the bytes in the row, or the file that it names, which may be on the Hub or in an archive."""
     import fsspec
 
     content = row["bytes"]

@@ -1,4 +1,4 @@
-"""MNIST's files, and those of the data sets that took its place."""
+"""The idx files of MNIST and its successors."""
 
 import gzip
 import math
@@ -20,7 +20,7 @@ from lambdanets.data.splits import DataError, SplitName
 PREFIXES: dict[SplitName, str] = {"train": "train", "val": "t10k"}
 PIECE = 1 << 20
 OTHERWISE = (
-    "Fashion-MNIST is in Debian's package dataset-fashion-mnist; or let torchvision fetch it: "
+    "Fashion-MNIST is in Debian's package dataset-fashion-mnist; torchvision can download it: "
     "data.source=torchvision data.name=FashionMNIST data.download=true"
 )
 
@@ -48,26 +48,28 @@ def find(folder: Path, name: str) -> Path:
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
             return path
-    raise DataError(f"there is neither {folder / name} nor {name}.gz (data.root={folder}). {OTHERWISE}")
+    raise DataError(f"neither {folder / name} nor {name}.gz exists (data.root={folder}). {OTHERWISE}")
 
 
 def read_idx(path: Path, *, dimensions: int) -> UInt8[Tensor, "..."]:
-    """Bytes behind a header that says how many. That is compared with what is there, piece by piece, so a header that
-    claims terabytes costs nothing.
+    """Read bytes after a header with their shape. They are read in pieces, so that a header that claims terabytes does
+    not allocate them.
     """
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             header = file.read(4 + 4 * dimensions)
             if len(header) < 4 + 4 * dimensions or header[:4] != bytes([0, 0, 8, dimensions]):
                 begins = header[:4].hex(" ")
-                raise DataError(f"{path} is no idx file of bytes in {dimensions} dimensions: it begins with {begins}")
+                raise DataError(
+                    f"{path} is not an idx file of bytes with {dimensions} dimensions: it starts with {begins}"
+                )
             shape = struct.unpack(f">{dimensions}I", header[4:])
             size = math.prod(shape)
             content = bytearray()
             while len(content) <= size and (piece := file.read(min(PIECE, size + 1 - len(content)))):
                 content += piece
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read, it may be damaged: {error}") from error
+        raise DataError(f"{path} cannot be read and may be damaged: {error}") from error
     if len(content) != size or size == 0:
         found = f"{len(content)}" if len(content) <= size else "more"
         raise DataError(f"{path} is damaged: its header says {' x '.join(map(str, shape))} bytes, there are {found}")

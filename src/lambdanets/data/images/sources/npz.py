@@ -1,4 +1,4 @@
-"""One file with four arrays, as Keras keeps its data sets."""
+"""An .npz file with four arrays, as in the data sets of Keras."""
 
 import tokenize
 import zipfile
@@ -32,13 +32,13 @@ DAMAGE = (
     tokenize.TokenError,
 )
 
-OTHERWISE = "; or let torchvision fetch a data set: data.source=torchvision data.name=CIFAR10 data.download=true"
+OTHERWISE = "; torchvision can download data sets: data.source=torchvision data.name=CIFAR10 data.download=true"
 
 
 def offer(config: ImageDataConfig) -> Offer:
     """`data.root` is the file, with x_train, y_train and maybe x_test, y_test and the names of the `classes`.
 
-    Images are n x height x width, or with 1 or 3 channels at the end (or, if that cannot be, behind n); as uint8,
+    Images are n x height x width, or with 1 or 3 channels at the end (or, if that is impossible, after n); as uint8,
     uint16, or floating-point numbers from 0 to 1. Without x_test, `data.holdout` of every class is held out.
     """
     if config.root is None:
@@ -52,7 +52,7 @@ def offer(config: ImageDataConfig) -> Offer:
 
 def array_names(path: Path) -> list[str]:
     if not path.is_file():
-        raise DataError(f"there is no file {path} (data.root){OTHERWISE}")
+        raise DataError(f"the file {path} (data.root) does not exist{OTHERWISE}")
     try:
         with zipfile.ZipFile(path) as archive:
             return [name.removesuffix(".npy") for name in archive.namelist()]
@@ -68,14 +68,14 @@ def load(path: Path, names: list[str], half: str) -> ArraySplit:
 
 
 def read_array(path: Path, key: str) -> np.ndarray:
-    """Arrays of numbers or text only: those of Python's objects could run code."""
+    """Read an array of numbers or text; arrays of Python objects could execute code."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
             found = arrays[key]
     except DAMAGE as error:
         raise DataError(f"{path}: {key} cannot be read: {error}") from error
-    if not isinstance(found, np.ndarray) or found.size == 0:  # what is no array in the archive comes as bytes
-        raise DataError(f"{path}: {key} is empty or no array")
+    if not isinstance(found, np.ndarray) or found.size == 0:  # other files in the archive are returned as bytes
+        raise DataError(f"{path}: {key} is empty or not an array")
     return found
 
 
@@ -110,7 +110,7 @@ def in_bytes(images: np.ndarray) -> np.ndarray:
         return scaled_16_to_8(images)
     if images.dtype.kind != "f":
         raise ValueError("must be uint8, uint16 or floating-point")
-    if not (images.min() >= 0 and images.max() <= 1):  # so that it is refused if it is not a number
+    if not (images.min() >= 0 and images.max() <= 1):  # also refuses NaN
         raise ValueError(f"must be from 0 to 1 if floating-point, but is from {images.min()} to {images.max()}")
     scaled: np.ndarray = np.rint(images * 255).astype(np.uint8)
     return scaled

@@ -1,4 +1,4 @@
-"""The data sets that torchvision knows by name."""
+"""The data sets of torchvision, by name."""
 
 import inspect
 import numbers
@@ -18,7 +18,7 @@ from lambdanets.data.images.sources.classes import check_labels, numbered
 from lambdanets.data.splits import DataError, Item, SplitName
 from lambdanets.optional import import_torchvision
 
-# What their authors call them, in the order in which we want them.
+# Names of splits in order of preference.
 NAMES: dict[SplitName, tuple[str, ...]] = {
     "train": ("train", "trainval"),
     "val": ("val", "valid", "validation", "test"),
@@ -27,14 +27,14 @@ GREY = ("1", "L", "LA", "I", "I;16", "I;16B")
 
 
 def offer(config: ImageDataConfig) -> Offer:
-    """`data.name` is the class, such as FashionMNIST; its files are in `data.root`, or beside torch's own downloads."""
+    """`data.name` is the class, such as FashionMNIST; its files are in `data.root`, or in torch's cache."""
     torchvision = import_torchvision()
 
-    known = [name for name in torchvision.datasets.__all__ if way_to_split(getattr(torchvision.datasets, name))]
+    known = [name for name in torchvision.datasets.__all__ if split_argument(getattr(torchvision.datasets, name))]
     if config.name is None or config.name not in known:
         near = get_close_matches(config.name or "", known, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
-        raise DataError(f"torchvision has no images for data.name={config.name}; {hint}there are {', '.join(known)}")
+        raise DataError(f"torchvision has no images for data.name={config.name}; {hint}choose from {', '.join(known)}")
     kind = getattr(torchvision.datasets, config.name)
     root = Path(config.root).expanduser() if config.root else Path(torch.hub.get_dir()).parent / "datasets"
     return Offer(
@@ -42,7 +42,7 @@ def offer(config: ImageDataConfig) -> Offer:
     )
 
 
-def way_to_split(kind: Any) -> str | None:
+def split_argument(kind: Any) -> str | None:
     """The argument that chooses between training and validation, if there is one."""
     parameters = inspect.signature(kind).parameters
     return next((name for name in ("train", "split") if name in parameters and "root" in parameters), None)
@@ -53,7 +53,7 @@ def load(kind: Any, root: Path, split: SplitName, download: bool) -> "Torchvisio
     labels = all_labels(images, kind.__name__)
     names = getattr(images, "classes", None)
     if names is not None:
-        # ImageNet's have synonyms.
+        # ImageNet's classes have synonyms.
         classes = tuple(name if isinstance(name, str) else ", ".join(name) for name in names)
     else:
         trained = labels if split == "train" else all_labels(open_images(kind, root, "train", download), kind.__name__)
@@ -64,17 +64,17 @@ def load(kind: Any, root: Path, split: SplitName, download: bool) -> "Torchvisio
 def open_images(kind: Any, root: Path, split: SplitName, download: bool) -> Any:
     options: dict[str, Any] = {"download": download} if "download" in inspect.signature(kind).parameters else {}
     try:
-        if way_to_split(kind) == "train":
+        if split_argument(kind) == "train":
             return kind(root, train=split == "train", **options)
         for name in NAMES[split]:
             try:
                 return kind(root, split=name, **options)
-            except ValueError as error:  # how torchvision says that it has no split of this name
+            except ValueError as error:  # torchvision has no split of this name
                 refused = error
-    except (RuntimeError, OSError, TypeError) as error:  # the last if it needs more arguments than we know of
-        way = "say data.download=true, or put" if options and not download else "put"
+    except (RuntimeError, OSError, TypeError) as error:  # TypeError if it needs more arguments
+        advice = "set data.download=true, or put" if options and not download else "put"
         raise DataError(
-            f"torchvision cannot open {kind.__name__} in {root}: {one_line(error)} ({way} its files there)"
+            f"torchvision cannot open {kind.__name__} in {root}: {one_line(error)} ({advice} its files there)"
         ) from error
     raise DataError(
         f"torchvision's {kind.__name__} has no split called {' or '.join(NAMES[split])}: {one_line(refused)}"
@@ -82,7 +82,7 @@ def open_images(kind: Any, root: Path, split: SplitName, download: bool) -> Any:
 
 
 def all_labels(images: Any, name: str) -> Int64[Tensor, "n"]:
-    """Without reading an image; torchvision's classes keep them under different names."""
+    """All labels, without reading images; torchvision's classes store them under different names."""
     for attribute in ("targets", "labels", "_labels"):
         if hasattr(images, attribute):
             found = getattr(images, attribute)

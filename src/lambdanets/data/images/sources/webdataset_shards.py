@@ -1,6 +1,6 @@
-"""Shards in WebDataset's format: tar files in which 0001.jpg and 0001.cls, one after the other, make an example.
+"""Shards in WebDataset's format: tar files in which 0001.jpg and 0001.cls make an example.
 
-They are read with the standard library. Nothing in them is ever unpickled, as the package webdataset does by default.
+They are read with the standard library. Unlike the package webdataset by default, it never unpickles their content.
 """
 
 import json
@@ -21,8 +21,8 @@ from lambdanets.data.images.sources.classes import FILE, read_classes
 from lambdanets.data.splits import DataError, Item
 
 WANTED = EXTENSIONS | {"cls", "json"}
-BUFFER = 1000  # items to pick from at random; their files are in memory
-LARGEST = 1 << 28  # bytes of an image file; a compressed shard can promise any number
+BUFFER = 1000  # items of the shuffle buffer, with their files in memory
+LARGEST = 1 << 28  # bytes of an image file; a compressed shard can claim any number
 
 DAMAGE = (tarfile.TarError, OSError, EOFError, ValueError, LookupError, OverflowError, zlib.error, lzma.LZMAError)
 
@@ -30,7 +30,7 @@ DAMAGE = (tarfile.TarError, OSError, EOFError, ValueError, LookupError, Overflow
 def offer(config: ImageDataConfig) -> Offer:
     """`data.root` is a folder with train*.tar and val*.tar (or test*.tar), or the training shards: `a/{000..099}.tar`.
 
-    Shards to validate with are beside those of training, and so is `classes.txt`, with a name for each class.
+    Validation shards and `classes.txt`, with a name for each class, are in the same folder.
     """
     if config.root is None:
         raise DataError("data.source=webdataset needs data.root, a folder with train*.tar, or set/train-{000..099}.tar")
@@ -41,10 +41,10 @@ def offer(config: ImageDataConfig) -> Offer:
         train = [Path(path) for path in expand(str(root))]
         folder = train[0].parent if train else root.parent
     if not train or (absent := [path for path in train if not path.is_file()]):
-        raise DataError(f"there is no {absent[0] if train else folder / 'train*.tar'} (data.root={config.root})")
+        raise DataError(f"{absent[0] if train else folder / 'train*.tar'} does not exist (data.root={config.root})")
     classes = read_classes(folder)
     if classes is None:
-        raise DataError(f"shards do not say which classes there are: write {folder / FILE}, one name in each line")
+        raise DataError(f"shards do not define the classes: write {folder / FILE}, one name in each line")
     return Offer(
         train=partial(ShardStream, train, classes, config.samples, shuffle=True),
         val=partial(load_validation, folder, classes),
@@ -54,7 +54,7 @@ def offer(config: ImageDataConfig) -> Offer:
 def load_validation(folder: Path, classes: tuple[str, ...]) -> "ShardStream":
     shards = sorted(folder.glob("val*.tar")) or sorted(folder.glob("test*.tar"))
     if not shards:
-        raise DataError(f"there are no shards to validate with: neither {folder / 'val*.tar'} nor test*.tar")
+        raise DataError(f"there are no validation shards: neither {folder / 'val*.tar'} nor test*.tar")
     if others := [path for path in shards if not path.is_file()]:
         raise DataError(f"{others[0]} is not a regular file")
     return ShardStream(shards, classes, None, shuffle=False)
@@ -96,7 +96,7 @@ class ShardStream(ImageStream):
         for shard in shards:
             try:
                 for key, files in samples(shard):
-                    if EXTENSIONS & files.keys():  # others are notes
+                    if EXTENSIONS & files.keys():  # others have no image
                         yield self.item(f"{shard}/{key}", files)
             except DAMAGE as error:
                 yield bad_item(str(shard), f"the rest of this shard is damaged: {one_line(error)}")
@@ -128,7 +128,7 @@ def read_label(files: dict[str, bytes]) -> int:
 
 
 def samples(shard: Path) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Members one after the other that differ behind the first dot of their names only."""
+    """Consecutive members whose names differ only after the first dot."""
     key, files = "", dict[str, bytes]()
     with tarfile.open(shard, "r|*", tarinfo=Member) as archive:
         for member in archive:
@@ -155,7 +155,7 @@ def content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 
 
 class Member(tarfile.TarInfo):
-    """Of an archive that ends where it says so. Python's own takes a damaged header for the end, and drops the rest."""
+    """Raises an error for a damaged header, which Python's TarInfo takes for the end of the archive."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "Member":
@@ -168,7 +168,7 @@ class Member(tarfile.TarInfo):
 
 
 def shuffled(items: Iterator[Item], generator: random.Random) -> Iterator[Item]:
-    """Each picked from a buffer that the next one then goes into."""
+    """Shuffle a stream with a buffer."""
     buffer: list[Item] = []
     for item in items:
         if len(buffer) < BUFFER:
