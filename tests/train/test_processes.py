@@ -277,14 +277,14 @@ def test_sigterm_stops_both_processes_and_one_goes_on_with_their_shards(
 
 def test_a_batch_that_cannot_be_shared_is_one_line(settings, folders):
     output = output_of(command("digits", *settings, "--runs", folders, *TWO, "data.batch_size=33"), code=2)
-    assert output == "lambdanets train: data.batch_size=33 is no multiple of the 2 processes\n"
+    assert output == "lambdanets train: data.batch_size=33 is not a multiple of the 2 processes\n"
 
 
 def test_processes_that_others_started_need_a_name(settings, folders, monkeypatch):
     monkeypatch.setitem(ENVIRONMENT, "WORLD_SIZE", "2")
     output = output_of(command("digits", *settings, "--runs", folders), code=2)
     assert output.count("\n") == 1
-    assert "give the run a --name" in output
+    assert "set --name" in output
 
 
 STREAM = """

@@ -27,8 +27,11 @@ class RestoredRun(NamedTuple):
 def restore(run: RunFolder) -> RestoredRun:
     """Load the averaged weights of a finished run, or of its newest intact checkpoint, and its task."""
     description, task = run.description(), restore_task(run)
+    if task is None:
+        raise RunError(f"{run.model / STATE} is missing")
     complaints: list[str] = []
-    if description.finished is not None and is_there(run.model / "config.json"):
+    is_saved = any(is_there(run.model / name) for name in ("config.json", "model.safetensors"))
+    if description.finished is not None and is_saved:
         network = load_model(run.model).float()  # inputs are float32
     else:
         path, state, complaints = checkpoints.newest_intact(run.checkpoints)
@@ -40,14 +43,14 @@ def restore(run: RunFolder) -> RestoredRun:
     return RestoredRun(network, task, complaints)
 
 
-def restore_task(run: RunFolder) -> Task:
-    """Load the task from model/task.json, or from the files of earlier versions."""
-    config = run.config()
+def restore_task(run: RunFolder) -> Task | None:
+    """Load the task from model/task.json, or from the files of earlier versions; None if the run has neither."""
+    config, description = run.config(), run.read_description()
     kind = task_class(config.task)
     try:
         if is_there(run.model / STATE):
             return kind.load(run.model)
-        return kind.from_state(legacy.task_state(config, run.read_description()))
+        return kind.from_state(legacy.task_state(config, description)) if legacy.is_legacy(description) else None
     except OSError as error:
         raise RunError(f"{described_in(run)} cannot be read: {reason(error)}") from error
     except ValueError as error:

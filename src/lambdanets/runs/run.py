@@ -82,8 +82,8 @@ def train(
     console.quiet = console.quiet or not trainer.is_global_zero
     # Lightning would do this only after it has loaded a checkpoint.
     trainer.precision_plugin.convert_module(made.learner)
-    start = checkpoint_to_resume(run, made, console) if resume else None
     description = describe(made, started=run.description().started if resume else now())
+    start = checkpoint_to_resume(run, made, console) if resume else None
     if trainer.is_global_zero:
         announce(made, requested=config, console=console)
         run.path.mkdir(parents=True, exist_ok=True)
@@ -92,8 +92,8 @@ def train(
         with claim, quiet(), ended_together(trainer):
             if trainer.is_global_zero:
                 write_atomically(run.config_file, as_yaml(made.config).encode())
-                run.describe(description)
                 made.task.save(run.model)
+                run.describe(description)
             with first_step.or_damaged(start):
                 module = DataModule(made.data, made.config.seed)
                 trainer.fit(made.learner, datamodule=module, ckpt_path=start, weights_only=True)
@@ -141,7 +141,9 @@ def checkpoint_to_resume(run: RunFolder, made: Assembly, console: Console) -> Pa
     """The newest intact checkpoint; None if the run has no checkpoint yet."""
     refuse_other_training(run, made.config)
     try:
-        made.task.check_same(restore_task(run))
+        saved = restore_task(run)
+        if saved is not None:  # or the model folder is lost, and written again
+            made.task.check_same(saved)
     except RunError:
         raise
     except ValueError as error:

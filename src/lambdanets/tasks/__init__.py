@@ -13,7 +13,7 @@ TASKS = {
 
 def task_class(name: str) -> type[Task]:
     if name not in TASKS:
-        raise ConfigError(f"unknown task={name}; choose from {', '.join(TASKS)}{nearest(str(name), TASKS)}")
+        raise ConfigError(f"unknown task={name[:50]}; choose from {', '.join(TASKS)}{nearest(name[:50], TASKS)}")
     module, _, its_class = TASKS[name].partition(":")
     found: type[Task] = getattr(import_module(module), its_class)
     return found
