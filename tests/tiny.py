@@ -10,7 +10,7 @@ from lambdanets.data import Data
 from lambdanets.data.images import ImageDataConfig
 from lambdanets.runs import resolve
 from lambdanets.tasks.classification import Classification
-from lambdanets.train.config import RunConfig, SmoothedOptimConfig
+from lambdanets.train.config import RunConfig
 
 TINY = (
     "model.width=4",
@@ -30,7 +30,7 @@ def tiny(*changes: str, recipe: str = "digits") -> RunConfig:
 
 def image_data(config: ImageDataConfig, size: int) -> Data:
     """Images as batches of the classification task."""
-    run = RunConfig(data=replace(config, image_size=size, mean=(0.5,), std=(0.5,)), optim=SmoothedOptimConfig())
+    run = replace(resolve("digits"), data=replace(config, image_size=size, mean=(0.5,), std=(0.5,)))
     splits = Classification.open(run)
     return Classification.create(run, splits).data(run, splits)
 

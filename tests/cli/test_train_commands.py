@@ -84,7 +84,7 @@ def test_images_that_cannot_be_read_are_named_and_the_others_predicted(runs, dig
     assert end.value.code == 1
     assert str(digit) in out.out
     assert str(bad) in out.err
-    assert "unreadable images: 1" in out.err
+    assert "unreadable inputs: 1" in out.err
 
 
 def test_the_table_of_runs(runs, capsys):

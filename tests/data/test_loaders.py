@@ -54,7 +54,7 @@ def whole(x: torch.Tensor) -> torch.Tensor:
 
 def stacked(images: Sequence[torch.Tensor]) -> Batch:
     found = torch.stack(list(images)) if images else torch.empty(0, 1, 5, 5, dtype=torch.uint8)
-    return Batch(inputs=found, units=len(images))
+    return Batch(inputs=found, counts=[1] * len(images))
 
 
 def plan(batch_size: int = 8, **more) -> LoaderOptions:

@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass
 
 import pytest
 import torch
-from lambdanets.train.resolve import list_recipes, resolve
 from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule
@@ -19,6 +18,7 @@ from lambdanets.models import FAMILIES, CheckpointError, Family, Network, Networ
 from lambdanets.models.families import rows
 from lambdanets.models.network import run_block
 from lambdanets.models.transformer_blocks import EncoderBlock
+from lambdanets.runs import list_recipes, resolve
 from lambdanets.train.strategies import separate_blocks, shard
 
 

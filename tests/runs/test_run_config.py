@@ -20,6 +20,8 @@ from lambdanets.runs.restore import restore
 from lambdanets.tasks.classification import Classification
 from lambdanets.train.config import ConfigError, RunConfig
 
+CLASSIFICATION = [name for name in list_recipes() if resolve(name).task == "classification"]
+
 
 def completed(config: RunConfig, classes: int = 7, channels: int = 3) -> RunConfig:
     """For made-up images."""
@@ -37,7 +39,7 @@ def test_recipes_have_a_header_and_say_nothing_unknown(recipe):
     assert config.model.name in list_models()
 
 
-@pytest.mark.parametrize("recipe", list_recipes())
+@pytest.mark.parametrize("recipe", CLASSIFICATION)
 def test_a_resolved_configuration_repeats_itself(recipe, tmp_path):
     config = resolve(recipe)
     config = completed(config)
@@ -48,7 +50,7 @@ def test_a_resolved_configuration_repeats_itself(recipe, tmp_path):
     assert len(config.data.mean) == len(config.data.std) == 3
 
 
-@pytest.mark.parametrize("recipe", list_recipes())
+@pytest.mark.parametrize("recipe", CLASSIFICATION)
 def test_any_recipe_takes_any_number_of_channels(recipe):
     config = resolve(recipe)
     for channels in (1, 3):
@@ -220,3 +222,13 @@ def test_another_kind_of_network_trains_by_the_same_recipe(tmp_path):
     restored = restore(RunFolder(tmp_path))
     assert isinstance(restored.network, ViT)
     assert restored.complaints == []
+
+
+def test_a_network_that_is_not_for_the_task_is_refused_before_training(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise ValueError("it has no classes")
+
+    monkeypatch.setattr(Classification, "check_network", refuse)
+    with pytest.raises(ConfigError, match="is not for the task classification: it has no classes"):
+        train(resolve("digits"), RunFolder(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()

@@ -83,7 +83,7 @@ def test_metrics_of_processes_add_up():
 def test_a_batch_of_nothing_has_its_shape():
     empty = task().collate([])
     assert empty.inputs.images.shape == (0, 1, 5, 5)
-    assert empty.units == 0
+    assert empty.counts == []
 
 
 def test_what_is_saved_is_what_is_loaded(tmp_path):

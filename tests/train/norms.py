@@ -13,7 +13,7 @@ def statistics_differences(run: RunFolder) -> dict[str, float]:
     _, task, data, learner = assemble(run.config())
     average = learner.average
     average.load_state_dict(network.state_dict())
-    batches = data.sample_loader(items=norm_statistics.FINAL_ITEMS, batch_size=norm_statistics.BATCH)
+    batches = data.sample_loader(norm_statistics.FINAL_ITEMS)
     estimate_statistics(average, batches, lambda batch: task.forward(average, batch))
     found = {name: float((b - network.get_buffer(name)).abs().max()) for name, b in average.named_buffers()}
     assert any("running_var" in name for name in found)

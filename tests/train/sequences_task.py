@@ -51,7 +51,7 @@ class SquaredError:
 class FitLine(Task):
     name = "fit-line"
     unit, items = "numbers", "sequences"
-    score = Score("val_error", "error", higher_is_better=False)
+    score = Score("val_error", "error")
     sections: ClassVar[Mapping[str, type]] = {"data": DataConfig}
 
     @classmethod
@@ -73,10 +73,10 @@ class FitLine(Task):
     def collate(self, examples: Sequence[Tensor]) -> Batch:
         x = nn.utils.rnn.pad_sequence(list(examples), batch_first=True)
         counts = torch.arange(x.shape[1]) < torch.tensor([len(one) for one in examples])[:, None]
-        return Batch(inputs=Padded(x, counts), units=int(counts.sum()))
+        return Batch(inputs=Padded(x, counts), counts=counts.sum(1).tolist())
 
     def filler(self) -> Batch:
-        return Batch(inputs=Padded(torch.zeros(1, 1), torch.ones(1, 1) > 0), units=0, valid=torch.tensor([False]))
+        return Batch(inputs=Padded(torch.zeros(1, 1), torch.ones(1, 1) > 0), counts=[1], valid=torch.tensor([False]))
 
     def by_length(self, splits: Splits, budget: int, batch_size: int) -> Data:
         """Batches of at most so many numbers; `batch_size` is nominal."""

@@ -10,6 +10,8 @@ from damage import write_images
 from lambdanets.data import DataError, Item, Split, Splits
 from lambdanets.data.images import ImageDataConfig, open_images
 from lambdanets.runs import RunFolder, train
+from lambdanets.runs.parsing import from_tree
+from lambdanets.tasks.classification import Classification
 from lambdanets.train.checkpointing import StoppedError
 from lambdanets.train.skips import Skips
 from tiny import Stop, tiny
@@ -62,9 +64,9 @@ class Nothing(Split):
         raise IndexError
 
 
-@pytest.mark.parametrize(("smallest_class", "tolerated"), [(None, 0), (1, 0), (2, 1), (4, 3), (500, 3)])
-def test_every_class_keeps_an_image(tmp_path, smallest_class, tolerated):
-    splits = Splits(Nothing(), Nothing(), smallest_class=smallest_class)
+@pytest.mark.parametrize(("spare", "tolerated"), [(0, 0), (1, 1), (3, 3), (499, 3)])
+def test_every_class_keeps_an_image(tmp_path, spare, tolerated):
+    splits = Splits(Nothing(), Nothing(), spare=spare)
     assert Skips(tmp_path / "skipped.csv", splits, "images").few == tolerated
 
 
@@ -76,6 +78,7 @@ def test_the_smallest_class_is_that_of_training(tmp_path):
                 (tmp_path / split / name / f"{number}.png").touch()
     config = ImageDataConfig(source="folder", root=str(tmp_path))
     assert open_images(config).smallest_class == 3
+    assert Classification.open(from_tree({"data": {"source": "folder", "root": str(tmp_path)}})).spare == 2
     assert open_images(replace(config, limit=1)).smallest_class == 1
 
 

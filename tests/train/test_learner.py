@@ -8,14 +8,15 @@ from lightning.pytorch import Trainer
 from sequences_task import FitLine
 from torch import nn
 
-from lambdanets.data import Data, Splits
-from lambdanets.train.config import OptimConfig
+from lambdanets.data import Data, DataConfig, Splits
+from lambdanets.train import strategies
+from lambdanets.train.config import OptimConfig, RunConfig
 from lambdanets.train.datamodule import DataModule
-from lambdanets.train.history import History, sums_from
+from lambdanets.train.history import History, Sums, sums_from
 from lambdanets.train.learner import Learner
 from lambdanets.train.schedule import Steps
 
-SGD = OptimConfig(lr=0.01, lr_batch=None, momentum=0, weight_decay=0, schedule="constant", ema_decay=0)
+SGD = OptimConfig(lr=0.01, lr_batch=None, momentum=0.0, weight_decay=0.0, schedule="constant", ema_decay=0.0)
 
 
 def learner_of(task: FitLine, items: int, steps: int = 100) -> Learner:
@@ -32,8 +33,11 @@ def trainer(folder, accumulate: int = 1, callbacks=(), **options) -> Trainer:
 
 
 def data_of(task: FitLine, splits: Splits, batch_size: int) -> Data:
-    config = type("Config", (), {"data": type("Section", (), {"batch_size": batch_size, "workers": 0})})
-    return task.data(config, splits)
+    return task.data(RunConfig(data=DataConfig(batch_size=batch_size, workers=0)), splits)
+
+
+def sequences(count: int) -> Splits:
+    return FitLine.open(RunConfig(data=DataConfig(limit=count)))
 
 
 def gradient_of_all(learner: Learner, data: Data) -> list[torch.Tensor]:
@@ -47,7 +51,7 @@ def gradient_of_all(learner: Learner, data: Data) -> list[torch.Tensor]:
 def test_a_step_divides_the_summed_loss_by_the_summed_weight(tmp_path, accumulate):
     """Batches have different weights, and the last of five has no full group of two."""
     task = FitLine()
-    splits = FitLine.open(type("C", (), {"data": type("D", (), {"limit": 20})}))
+    splits = sequences(20)
     data = data_of(task, splits, 4)
     learner = learner_of(task, items=4 * accumulate)
     before = [p.detach().clone() for p in learner.model.parameters()]
@@ -74,7 +78,7 @@ def by_hand(learner: Learner, data: Data, accumulate: int) -> list[torch.Tensor]
 
 def test_history_counts_units_and_weighs_losses(tmp_path):
     task = FitLine()
-    splits = FitLine.open(type("C", (), {"data": type("D", (), {"limit": 20})}))
+    splits = sequences(20)
     learner = learner_of(task, items=4)
     learner.optim = OptimConfig(lr=0.0)
     data = data_of(task, splits, 4)
@@ -85,7 +89,9 @@ def test_history_counts_units_and_weighs_losses(tmp_path):
         (row,) = csv.DictReader(file)
     numbers = sum(loss.weight for loss in losses)
     assert numbers == 4 * (1 + 2 + 3 + 4 + 5)
-    assert float(row["train_loss"]) == pytest.approx(float(sum(loss.total for loss in losses)) / numbers, rel=1e-6)
+    assert float(row["train_loss"]) == pytest.approx(
+        sum(float(loss.total.detach()) for loss in losses) / numbers, rel=1e-6
+    )
     assert float(row["train_largest"]) > 0
     assert float(row["numbers_per_second"]) > 0
     assert float(row["val_error"]) == learner.figures["val_error"]
@@ -99,7 +105,7 @@ def test_sums_of_older_checkpoints():
 
 
 def test_batches_by_length_have_the_same_number_every_epoch():
-    splits = FitLine.open(type("C", (), {"data": type("D", (), {"limit": 37})}))
+    splits = sequences(37)
     data = FitLine().by_length(splits, budget=12, batch_size=4)
     epochs = [[batch.names for batch in data.training_loader(seed=seed)] for seed in range(3)]
     assert {len(epoch) for epoch in epochs} == {data.train_batches}
@@ -108,3 +114,17 @@ def test_batches_by_length_have_the_same_number_every_epoch():
         assert sorted(int(name) for batch in epoch for name in batch) == list(range(37))
         for batch in epoch:
             assert len(batch) * max(1 + int(name) % 5 for name in batch) <= 12
+
+
+def test_parts_of_the_loss_may_differ_between_processes(monkeypatch):
+    """A process whose losses were all NaN or Inf, or that was just resumed, has none."""
+
+    def gather(found, own):
+        found[:] = [own, {"units": 3, "loss": 2.0, "weight": 1.0}]
+
+    monkeypatch.setattr(strategies, "is_distributed", lambda: True)
+    monkeypatch.setattr(strategies.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(strategies.distributed, "all_gather_object", gather)
+    sums = Sums(units=5, loss=4.0, weight=2.0, parts={"box": 6.0}).of_all_processes()
+    assert (sums.units, sums.loss, sums.weight) == (8, 6.0, 3.0)
+    assert sums.losses() == {"train_loss": 2.0, "train_box": 2.0}

@@ -38,7 +38,7 @@ def small_network(**options) -> nn.Module:
 
 def estimate_from(network: nn.Module, batches) -> None:
     """From tensors."""
-    made = [Batch(inputs=images, units=len(images), names=["x"] * len(images)) for images in batches]
+    made = [Batch(inputs=images, counts=[1] * len(images), names=["x"] * len(images)) for images in batches]
     estimate_statistics(network, made, lambda batch: network(batch.inputs))
 
 
@@ -62,6 +62,24 @@ def test_batches_count_by_their_images():
     before = norm.running_mean.clone()
     estimate_from(norm, [])
     assert torch.equal(norm.running_mean, before)
+
+
+def test_norms_that_run_several_times_in_a_pass():
+    """As heads that several maps share."""
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm1d(1, momentum=0.3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.norm(x) + self.norm(x + 10)
+
+    network = Twice().eval()
+    estimate_from(network, torch.tensor([[[0.0], [2.0]], [[4.0], [6.0]]]).unbind())
+    assert float(network.norm.running_mean) == 8  # of 1, 11, 5 and 15
+    assert network.norm.momentum == 0.3
+    assert not network.norm._forward_pre_hooks
 
 
 def test_nothing_else_changes():
@@ -141,7 +159,7 @@ def test_a_run_that_does_not_validate_at_its_end_has_estimated_statistics(tmp_pa
 
 def test_the_sample_is_the_same_in_every_pass_and_bounded():
     data = image_data(tiny("data.limit=null").data, 8)
-    passes = [[batch.names for batch in data.sample_loader(items=100, batch_size=64)] for _ in range(2)]
+    passes = [[batch.names for batch in data.sample_loader(100)] for _ in range(2)]
     assert passes[0] == passes[1]
     assert [len(names) for names in passes[0]] == [64, 36]
     train = data.splits.train

@@ -20,10 +20,10 @@ from norms import statistics_differences
 from sklearn.datasets import load_digits
 from without_batch_norm import PAUSE, create_model
 
-from lambdanets.runs import RunFolder
+from lambdanets.runs import RunFolder, networks
 from lambdanets.runs import run as running
 from lambdanets.runs.configs import resolve
-from lambdanets.train import assemble, checkpoints
+from lambdanets.train import checkpoints
 from lambdanets.train.checkpointing import StoppedError
 
 PROGRAM = str(Path(__file__).with_name("without_batch_norm.py"))
@@ -99,7 +99,7 @@ def alone(monkeypatch, settings):
     """Trains in this process."""
 
     def train(folder: Path, *changes: str, callbacks=(), resume: bool = False) -> Path:
-        monkeypatch.setattr(assemble, "create_model", create_model)
+        monkeypatch.setattr(networks, "create_model", create_model)
         monkeypatch.setattr(running, "create_model", create_model)
         recipe = folder / "config.yaml" if resume else "digits"
         config = resolve(recipe, [*([] if resume else settings), *changes])
@@ -297,11 +297,11 @@ from lambdanets.train.lockstep import Lockstep
 class Numbers(Loader):
     def batches(self):
         for i in range(rank * 3):
-            yield Batch(inputs=torch.tensor([i, i]), units=2, valid=torch.ones(2, dtype=torch.bool))
+            yield Batch(inputs=torch.tensor([i, i]), counts=[1, 1], valid=torch.ones(2, dtype=torch.bool))
 
 rank = int(sys.argv[1])
 distributed.init_process_group("gloo", f"file://{sys.argv[2]}", rank=rank, world_size=2)
-filler = Batch(inputs=torch.tensor([0]), units=0, valid=torch.tensor([False]))
+filler = Batch(inputs=torch.tensor([0]), counts=[1], valid=torch.tensor([False]))
 batches = list(Lockstep(Numbers(), filler))
 assert len(batches) == 3
 assert sum(int(batch.valid.sum()) for batch in batches) == rank * 6

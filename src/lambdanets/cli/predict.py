@@ -1,4 +1,4 @@
-"""`lambdanets predict`: classifies images with a trained network."""
+"""`lambdanets predict`: the answers of a trained network."""
 
 import argparse
 from collections.abc import Iterable
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 def add_parser(commands: Subparsers) -> None:
-    parser = add_command(commands, "predict", "classify images with a run, with probabilities", run)
+    parser = add_command(commands, "predict", "predict with a run: the classes of images with their probabilities", run)
     add_run_argument(parser)
     parser.add_argument(
-        "images",
+        "inputs",
         nargs="+",
-        metavar="IMAGE",
-        help='a file, a folder, or a pattern in quotes such as "pictures/**/*.jpg"',
+        metavar="INPUT",
+        help='of classification, image files, folders, or patterns in quotes such as "pictures/**/*.jpg"',
     )
-    parser.add_argument("--top", type=positive, default=5, metavar="N", help="number of classes to show for each image")
-    parser.add_argument("--json", action="store_true", help="print a line of JSON for each image instead of a table")
+    parser.add_argument("--top", type=positive, default=5, metavar="N", help="number of answers to show for each input")
+    parser.add_argument("--json", action="store_true", help="print a line of JSON for each input instead of a table")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -32,10 +32,10 @@ def run(options: argparse.Namespace) -> None:
         predictor = Predictor(run_from(options))
         for complaint in predictor.complaints:
             complain(f"skipped: {complaint}")
-        predictions = predictor.predict(options.images, top=options.top)
+        predictions = predictor.predict(options.inputs, top=options.top)
         failed = (as_json if options.json else as_table)(predictions)
     if failed:
-        raise UserError(f"unreadable images: {failed}", code=1)
+        raise UserError(f"unreadable inputs: {failed}", code=1)
 
 
 def as_json(predictions: Iterable["Prediction"]) -> int:
@@ -53,7 +53,7 @@ def as_table(predictions: Iterable["Prediction"]) -> int:
 
     from lambdanets.cli.terminal import wide_console
 
-    shown, failed = Table(Column("image", overflow="fold"), box=SIMPLE_HEAD, pad_edge=False), 0
+    shown, failed = Table(Column("input", overflow="fold"), box=SIMPLE_HEAD, pad_edge=False), 0
     for prediction in predictions:
         if prediction.error is not None:
             failed += 1

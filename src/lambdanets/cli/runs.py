@@ -6,6 +6,8 @@ from lambdanets.cli.output import say, say_json
 from lambdanets.cli.parser import Subparsers, add_command
 from lambdanets.cli.run_argument import about_runs, add_runs_option
 
+SHOWN = ("epochs", "task", "model", "parameters", "data", "score", "unit", "units_per_second", "seconds")
+
 
 def add_parser(commands: Subparsers) -> None:
     parser = add_command(commands, "runs", "list all runs with their task, model, data and score", run)
@@ -35,9 +37,8 @@ def run(options: argparse.Namespace) -> None:
             score = task_class(found.task).score
             state = "finished" if found.finished else "unfinished"
             if options.json:
-                figures = {"run": str(one.path), "state": state, score.label: found.score, "epochs": found.epochs}
-                known = {"task": found.task, "model": found.model, "parameters": found.parameters, "data": found.data}
-                say_json(figures | known)
+                figures = {"run": str(one.path), "state": state, score.column.removeprefix("val_"): found.score}
+                say_json(figures | {name: getattr(found, name) for name in SHOWN})
             rate = number(found.units_per_second, 0)
             shown.add_row(
                 one.path.name,

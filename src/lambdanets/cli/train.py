@@ -5,6 +5,7 @@ import ctypes
 import os
 import signal
 import sys
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ def add_parser(commands: Subparsers) -> None:
         "recipe",
         nargs="?",
         metavar="RECIPE",
-        help="digits, fashion-mnist, cifar10, imagenet-90, imagenet-350, or a .yaml file, such as config.yaml of a run",
+        help=f"{', '.join(recipe_names())}, or a .yaml file, such as config.yaml of a run",
     )
     parser.add_argument(
         SETTINGS,
@@ -46,6 +47,12 @@ def add_parser(commands: Subparsers) -> None:
         "--dry-run", action="store_true", help="print the configuration without opening the data, and exit"
     )
     add_runs_option(parser)
+
+
+def recipe_names() -> list[str]:
+    """Without importing the packages that training needs."""
+    recipes = files("lambdanets") / "runs" / "recipes"
+    return sorted(file.name.removesuffix(".yaml") for file in recipes.iterdir())
 
 
 def run(options: argparse.Namespace) -> None:

@@ -33,7 +33,8 @@ class Batch:
     """The tensors of a task, and what every batch has."""
 
     inputs: Any  # a tree of tensors, with the targets
-    units: int  # images, tokens, ...
+    counts: list[int]  # units of each example: 1 for an image, the number of its tokens for a text
+    units: int = 0  # of the valid examples together
     names: list[str] = field(default_factory=list)
     skipped: list[Skip] = field(default_factory=list)
     valid: Bool[Tensor, "b"] = field(default_factory=lambda: torch.ones(0, dtype=torch.bool))
@@ -67,8 +68,10 @@ class CollateReadable(NamedTuple):
 
     def __call__(self, items: Sequence[Prepared | Skip]) -> Batch:
         readable = [item for item in items if isinstance(item, Prepared)]
+        batch = self.collate([item.example for item in readable])
         return replace(
-            self.collate([item.example for item in readable]),
+            batch,
+            units=sum(count for count, item in zip(batch.counts, readable, strict=True) if item.is_valid),
             names=[item.name for item in readable],
             skipped=[item for item in items if isinstance(item, Skip)],
             valid=torch.tensor([item.is_valid for item in readable], dtype=torch.bool),

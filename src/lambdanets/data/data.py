@@ -20,7 +20,7 @@ class Splits:
     train: Split | Stream
     val: Split | Stream
     network: dict[str, Any] = field(default_factory=dict)  # keyword arguments of the network
-    smallest_class: int | None = None  # training items in the class that has the fewest, if known
+    spare: int = 0  # training items that can be missing, because no class would be without any
 
     @property
     def items(self) -> int | None:
@@ -47,6 +47,7 @@ class Data:
     train_batching: Batching | None = None  # a fixed number of items by default
     val_batching: Batching | None = None
     items: str = "items"  # their name in messages
+    sample_batch_size: int = 64  # of `sample_loader`, independent of the batch size of training
 
     def options(self, to_example: ToExample, **changes: Any) -> LoaderOptions:
         known = {"batch_size": self.batch_size, "workers": self.workers, "items": self.items}
@@ -67,9 +68,9 @@ class Data:
             return StreamEvaluationLoader(self.splits.val, options)
         return SplitLoader(self.splits.val, options, shuffle=False, batching=self.val_batching)
 
-    def sample_loader(self, *, items: int, batch_size: int) -> Loader:
+    def sample_loader(self, items: int) -> Loader:
         """The first training items, preprocessed as for evaluation; the same in every pass, process and run."""
-        options = self.options(self.val_example, batch_size=batch_size)
+        options = self.options(self.val_example, batch_size=self.sample_batch_size)
         if isinstance(self.splits.train, Stream):
             return StreamSampleLoader(self.splits.train, options, items)
         return SplitLoader(first(self.splits.train, items), options, shuffle=False)

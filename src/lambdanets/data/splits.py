@@ -29,7 +29,7 @@ class BadItemError(DataError):
 class Item(NamedTuple):
     """Something to read when it is needed, such as an image with its label; reading may raise `BadItemError`."""
 
-    name: str  # for messages: a path, or an index
+    name: str  # for messages, such as a path; unique in a split
     read: Callable[[], Any]
 
 

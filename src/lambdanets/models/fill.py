@@ -49,6 +49,8 @@ def fill(model: nn.Module, tensors: Mapping[str, Any], check_dtype: CheckDtype) 
         model.load_state_dict(state, assign=True)
     except RuntimeError as error:
         raise ValueError(reason_of(error)) from error
+    if empty := [name for name, buffer in model.named_buffers() if buffer.is_meta]:
+        raise ValueError(f"the buffer {empty[0]} is not in state dicts, so it cannot be restored: make it persistent")
 
 
 def reason_of(error: Exception) -> str:

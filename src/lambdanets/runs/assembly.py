@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import lightning.pytorch as pl
-import torch
 
 from lambdanets.data import Data
 from lambdanets.runs.complete import complete
@@ -31,6 +30,10 @@ def assemble(config: RunConfig) -> Assembly:
     network = build_network(config.model, decided)
     config = complete(config, splits, network.config)
     task = kind.create(config, splits)
+    try:
+        task.check_network(network)
+    except ValueError as error:
+        raise ConfigError(f"model.name={config.model.name} is not for the task {task.name}: {error}") from error
     data = task.data(config, splits)
     if config.model.compile:
         network.compile()
@@ -41,7 +44,7 @@ def assemble(config: RunConfig) -> Assembly:
             f"the run has no training steps: {batches} batches in an epoch, "
             f"trainer.limit_train_batches={config.trainer.limit_train_batches}"
         )
-    return Assembly(config, task, data, Learner(network, task, config.optim, steps, memory_format(config)))
+    return Assembly(config, task, data, Learner(network, task, config.optim, steps))
 
 
 def completed(config: RunConfig) -> RunConfig:
@@ -59,7 +62,3 @@ def open_for_evaluation(config: RunConfig) -> tuple[Task, Data]:
     config = kind.complete(config, network_on_meta(config.model, {}).config, splits)
     task = kind.create(config, splits)
     return task, task.data(config, splits)
-
-
-def memory_format(config: RunConfig) -> torch.memory_format:
-    return torch.channels_last if config.model.channels_last else torch.contiguous_format

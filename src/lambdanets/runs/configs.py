@@ -11,6 +11,7 @@ from lambdanets.fields import hints_of, nearest, refuse_nesting
 from lambdanets.files import read_text, reason
 from lambdanets.models.registry import find_config
 from lambdanets.runs.parsing import Tree, from_tree, to_tree
+from lambdanets.tasks import task_class
 from lambdanets.train.config import SECTIONS, ConfigError, ModelConfig, RunConfig
 
 RECIPES = files("lambdanets.runs") / "recipes"
@@ -36,19 +37,11 @@ def resolve(recipe: str | Path, changes: Sequence[str] = (), file: Path | None =
     changed: Tree = {} if file is None else read_yaml(file)
     for change in changes:
         changed = merged(changed, tree_of_change(change))
-    return from_tree(merged(for_images(for_network(tree_of(recipe), changed), changed), changed))
-
-
-def for_images(recipe: Tree, changes: Tree) -> Tree:
-    """Remove the image size of a recipe's network if the changes set one for the data.
-
-    >>> for_images({"model": {"k": 4, "image_size": 8}}, {"data": {"image_size": 16}})
-    {'model': {'k': 4}}
-    """
-    own, wanted = recipe.get("model"), changes.get("data")
-    if not isinstance(own, Mapping) or not isinstance(wanted, Mapping) or "image_size" not in wanted:
-        return recipe
-    return {**recipe, "model": {key: value for key, value in own.items() if key != "image_size"}}
+    tree = for_network(tree_of(recipe), changed)
+    task = merged(tree, changed).get("task", RunConfig.task)
+    if isinstance(task, str):
+        tree = task_class(task).adapt_recipe(tree, changed)
+    return from_tree(merged(tree, changed))
 
 
 def for_network(recipe: Tree, changes: Tree) -> Tree:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
@@ -27,7 +28,9 @@ class Description:
     waiting_share: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("parameters", "epochs", "score", "seconds", "units_per_second", "waiting_share"):
+        if self.score is not None and not math.isfinite(self.score):
+            raise ValueError(f"score must be finite, got score={brief(self.score)}")
+        for name in ("parameters", "epochs", "seconds", "units_per_second", "waiting_share"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < float("inf"):
                 raise ValueError(f"{name} must be finite and not negative, got {name}={brief(value)}")

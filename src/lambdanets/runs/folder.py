@@ -99,8 +99,8 @@ class RunFolder:
 def with_possible_score(description: Description) -> Description:
     """Return the description; ValueError if its task is unknown or its score impossible."""
     score = task_class(description.task).score
-    if score.is_percentage and (description.score or 0) > 1:
-        raise ValueError(f"score must be at most 1, got score={description.score}")
+    if score.is_percentage and not 0 <= (description.score or 0) <= 1:
+        raise ValueError(f"score must be from 0 to 1, got score={description.score}")
     return description
 
 

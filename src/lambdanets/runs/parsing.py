@@ -45,7 +45,7 @@ def section(name: str, sections: Mapping[str, type], tree: Tree) -> Any:
         values = {key: one_value(key, value, hints, f"{name}.", sections) for key, value in tree.items()}
         return build(its_class, values)
     hints.pop("changes")
-    row = find_config(str(tree.get("name"))) or find_config(ModelConfig.name)
+    row = find_config(str(tree.get("name"))) or find_config(its_class.name)
     network = hints_of(type(row))
     values = {key: one_value(key, value, hints | network, f"{name}.", sections) for key, value in tree.items()}
     own = {key: value for key, value in values.items() if key in hints}

@@ -1,5 +1,6 @@
 """Trains a network and writes the results into the run folder."""
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
@@ -17,7 +18,7 @@ from lambdanets.files import write_atomically
 from lambdanets.models import Network
 from lambdanets.models.fill import any_dtype, fill
 from lambdanets.nn.modes import evaluating
-from lambdanets.runs.assembly import Assembly, assemble, memory_format
+from lambdanets.runs.assembly import Assembly, assemble
 from lambdanets.runs.configs import as_yaml
 from lambdanets.runs.description import Description
 from lambdanets.runs.folder import RunError, RunFolder, claimed, is_there
@@ -103,11 +104,12 @@ def train(
     weights = whole_state(made.learner.average)
     if not trainer.is_global_zero:
         return None
-    network = network_of(made.config, weights)
+    network = network_of(made, weights)
     save_network(network, run.model)
     report = evaluate(trainer, made.task, network, made)
     draw(run.path, report, made.task, history)
-    description = replace(description, finished=now(), score=report.score, **history.totals())
+    score = report.score if math.isfinite(report.score) else None
+    description = replace(description, finished=now(), score=score, **history.totals())
     run.describe(description)
     return Result(description, report)
 
@@ -167,11 +169,11 @@ def refuse_other_training(run: RunFolder, config: RunConfig) -> None:
         )
 
 
-def network_of(config: RunConfig, weights: Mapping[str, Any]) -> Network:
-    """A separate network with these weights, in the memory format of training."""
-    network = network_on_meta(config.model, {})
+def network_of(made: Assembly, weights: Mapping[str, Any]) -> Network:
+    """A network of its own with these weights, in the memory format of training."""
+    network = network_on_meta(made.config.model, {})
     fill(network, weights, any_dtype)
-    network.to(memory_format=memory_format(config))  # type: ignore[call-overload]
+    network.to(memory_format=made.task.memory_format)  # type: ignore[call-overload]
     return network
 
 

@@ -18,13 +18,19 @@ class ModelConfig:
     """The name of a network, and changes to its configuration, which are further keys of the section."""
 
     name: str = "lambda_resnet50"
-    channels_last: bool = True  # the memory format that the kernels and most devices prefer
     compile: bool = False  # with torch.compile
     changes: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.name not in list_models():
             raise ConfigError(f"unknown model.name={self.name}{nearest(self.name, list_models())}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageModelConfig(ModelConfig):
+    """For tasks on images."""
+
+    channels_last: bool = True  # the memory format that the kernels and most devices prefer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,8 +147,8 @@ class RunConfig:
     task: str = "classification"  # one of `lambdanets.tasks.TASKS`; it selects the classes of `data` and `optim`
     seed: int = 0
     checkpoint_seconds: float = 300.0  # between checkpoints within an epoch; 0: after every step
-    model: ModelConfig = field(default_factory=ModelConfig)
-    data: Any = field(default_factory=DataConfig)  # `data` and `optim` are subclasses that the task selects
+    model: Any = field(default_factory=ModelConfig)  # these three are classes of the task, which extend those here
+    data: Any = field(default_factory=DataConfig)
     optim: Any = field(default_factory=OptimConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
 

@@ -13,7 +13,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lambdanets.compat import is_validation_due
 from lambdanets.data import Batch, Loader
 from lambdanets.files import write_atomically
-from lambdanets.train.learner import Learner
+from lambdanets.train.learner import TINY, Learner
 from lambdanets.train.strategies import sum_over_processes
 from lambdanets.train.task import Loss
 
@@ -41,11 +41,10 @@ class Sums:
             self.parts[name] = self.parts.get(name, 0.0) + float(part)
 
     def of_all_processes(self) -> "Sums":
-        names = sorted(self.parts)
-        numbers = [float(self.units), self.loss, self.weight, *(self.parts[name] for name in names)]
-        units, loss, weight, *parts = sum_over_processes(numbers)
-        summed = dict(zip(names, parts, strict=True))
-        return replace(self, units=int(units), loss=loss, weight=weight, parts=summed)
+        own = {"units": self.units, "loss": self.loss, "weight": self.weight}
+        summed = sum_over_processes(own | {f"part {name}": part for name, part in self.parts.items()})
+        parts = {name.removeprefix("part "): summed[name] for name in sorted(summed) if name not in own}
+        return replace(self, units=int(summed["units"]), loss=summed["loss"], weight=summed["weight"], parts=parts)
 
     def losses(self) -> MetricsRow:
         """Mean losses by column."""
@@ -107,7 +106,7 @@ class History(Callback):
         self.sums.waiting += waited - self.waited
         self.clock, self.waited = now, waited
         if trainer.global_step % self.every == 0:
-            loss = float(pl_module.last_loss.total) / max(pl_module.last_loss.weight, 1e-9)
+            loss = float(pl_module.last_loss.total) / max(pl_module.last_loss.weight, TINY)
             log(trainer, {"train_loss": loss, "lr": learning_rate(trainer)})
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

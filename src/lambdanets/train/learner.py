@@ -26,6 +26,8 @@ from lambdanets.train.state_dicts import below
 from lambdanets.train.strategies import agree_on_buffers, is_distributed, local, shard
 from lambdanets.train.task import Loss, Metrics, Task
 
+TINY = 1e-9  # instead of a weight of 0
+
 
 class Learner(LightningModule):
     """Trains `model`; `average`, the moving average of its weights, is evaluated and saved."""
@@ -36,11 +38,10 @@ class Learner(LightningModule):
         task: Task,
         optim: OptimConfig,
         steps: Steps,
-        memory_format: torch.memory_format = torch.contiguous_format,
     ) -> None:
         super().__init__()
         self.task, self.optim, self.steps = task, optim, steps
-        self.model = model.to(memory_format=memory_format)  # type: ignore[call-overload]
+        self.model = model.to(memory_format=task.memory_format)  # type: ignore[call-overload]
         set_norm_decay(model, optim.bn_decay, steps.run)
         self.average = deepcopy(model).requires_grad_(False)
         self.decay = decay_for(optim.ema_decay, steps.run, WEIGHTS_REMEMBER)
@@ -71,22 +72,23 @@ class Learner(LightningModule):
 
     def training_step(self, batch: Batch, _: int) -> Tensor:
         loss = self.task.loss(self.model, batch)
-        mean = loss.total / (self.nominal_weight() or loss.weight)
+        mean = loss.total / (self.nominal_weight() or max(loss.weight, TINY))
         self.last_loss = loss.detached()
         self.losses.append(mean.detach())
         self.weights.append(loss.weight)
         self.names += batch.names
         return mean
 
-    def nominal_weight(self) -> int | None:
-        """The divisor of the loss if several processes or batches make up a step; None if each step is one batch.
+    def nominal_weight(self) -> float | None:
+        """What sums are divided by where several processes or batches make a step; None if each step is one batch.
 
         The total weight is known only after the last batch, so `rescale_gradients` corrects the gradients then. If all
         batches have the nominal weight, as complete batches of images do, it changes nothing.
         """
         if self.trainer.world_size == 1 and self.trainer.accumulate_grad_batches == 1:
             return None
-        return max(1, self.steps.items // (self.trainer.accumulate_grad_batches * self.trainer.world_size))
+        batches = self.trainer.accumulate_grad_batches * self.trainer.world_size
+        return self.task.item_weight * max(1, self.steps.items // batches)
 
     def rescale_gradients(self) -> None:
         """Make the gradient that of the summed loss over the summed weight of all processes and batches."""
@@ -98,7 +100,7 @@ class Learner(LightningModule):
             distributed.all_reduce(weight)
         # Lightning has divided by the number of batches, DDP by the number of processes.
         divided_by = nominal * self.trainer.accumulate_grad_batches * self.trainer.world_size
-        factor = divided_by / max(float(weight), 1e-9)
+        factor = divided_by / max(float(weight), TINY)
         gradients = [local(p.grad) for p in self.model.parameters() if p.grad is not None]
         if factor != 1 and gradients:
             foreach_mul_(gradients, factor)

@@ -12,6 +12,7 @@ from torch import nn
 
 from lambdanets.compat import BatchNorm
 from lambdanets.data import Batch, Data
+from lambdanets.nn.hooks import temporary_hooks
 from lambdanets.nn.modes import evaluating
 from lambdanets.train.learner import Learner
 
@@ -19,7 +20,6 @@ SHORT_RUN = 1_000  # steps; shorter runs estimate before every validation, other
 # At most this many items. A thousand or more are enough (Wu and Johnson, Rethinking "Batch" in BatchNorm, 2021); before
 # every validation fewer are used, because each costs a forward pass.
 ITEMS, FINAL_ITEMS = 512, 4_096
-BATCH = 64  # fixed, because the mean of the variances of batches depends on their size
 
 
 class NormStatistics(Callback):
@@ -51,7 +51,7 @@ class NormStatistics(Callback):
         if not norms_of(module.average):
             return
         items = FINAL_ITEMS if is_last(trainer, module) else ITEMS
-        batches = self.data.sample_loader(items=items, batch_size=BATCH)
+        batches = self.data.sample_loader(items)
         self.tell("estimating batch norms")
         with trainer.precision_plugin.forward_context():
             estimate_statistics(
@@ -81,23 +81,25 @@ def estimate_statistics(network: nn.Module, batches: Iterable[Batch], forward: C
     they are when the statistics are used. Without batches, and without batch norms, nothing changes.
     """
     norms = norms_of(network)
-    if not norms:
-        return
     momenta = [norm.momentum for norm in norms]
-    seen = 0
-    with evaluating(network):
+    seen = dict.fromkeys(norms, 0)
+    size = 0
+
+    def average_equally(norm: nn.Module, _: object) -> None:
+        """Before each call of a norm, of which a forward pass may have several."""
+        assert isinstance(norm, BatchNorm)
+        if not seen[norm]:
+            norm.reset_running_stats()
+        seen[norm] += size
+        norm.momentum = size / seen[norm]
+
+    handles = [norm.register_forward_pre_hook(average_equally) for norm in norms]
+    with evaluating(network), temporary_hooks(handles):
         for norm in norms:
             norm.training = True
-        for batch in batches:
+        for batch in batches if norms else ():
             size = len(batch.names)
-            if size < 2:  # one item can be a single value at a norm, which has no variance
-                continue
-            if seen == 0:
-                for norm in norms:
-                    norm.reset_running_stats()
-            seen += size
-            for norm in norms:
-                norm.momentum = size / seen
-            forward(batch)
+            if size > 1:  # at the end of a network one item may be one value, which has no variance
+                forward(batch)
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum

@@ -10,9 +10,9 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lambdanets.data import Batch, DataError, Skip, Splits
 from lambdanets.files import open_regular
 
-MOST = 0.01  # share of the items of an epoch and its validation, over all processes
-FEW = 3  # tolerated where 1 % is less, if every class keeps an item
-ENOUGH = 100  # items to assume at least in a stream of unknown length
+MOST = 0.01  # of the items of an epoch, with its validation, in all processes together
+FEW = 3  # are tolerated where 1 % is less, if the data can spare them
+ENOUGH = 100  # to judge a stream of unknown length by
 
 
 class Counts(NamedTuple):
@@ -30,7 +30,7 @@ class Skips(Callback):
     def __init__(self, file: Path, splits: Splits, items: str) -> None:
         """`items`: what they are called in messages."""
         self.file, self.total, self.items = file, splits.items, items
-        self.few = 0 if splits.smallest_class is None else min(FEW, splits.smallest_class - 1)
+        self.few = min(FEW, splits.spare)
         self.trained = self.validated = Counts(0, 0)
 
     def state_dict(self) -> dict[str, int]:

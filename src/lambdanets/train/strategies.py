@@ -5,7 +5,7 @@ Checkpoints do not depend on the strategy: they hold full tensors, and any numbe
 
 import subprocess
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -173,13 +173,14 @@ def is_distributed() -> bool:
     return distributed.is_available() and distributed.is_initialized()
 
 
-def sum_over_processes(numbers: Sequence[float]) -> list[float]:
-    """Sum each number over all processes, in the order of ranks."""
-    if not is_distributed():
-        return list(numbers)
-    gathered: list[Sequence[float]] = [numbers] * distributed.get_world_size()
-    distributed.all_gather_object(gathered, numbers)
-    return [sum(each) for each in zip(*gathered, strict=True)]
+def sum_over_processes(numbers: Mapping[str, int | float]) -> dict[str, int | float]:
+    """By name, added in the order of ranks; processes need not have the same names."""
+    gathered = [dict(numbers)]
+    if is_distributed():
+        gathered *= distributed.get_world_size()
+        distributed.all_gather_object(gathered, dict(numbers))
+    names = dict.fromkeys(name for one in gathered for name in one)
+    return {name: sum(one.get(name, 0) for one in gathered) for name in names}
 
 
 @torch.no_grad()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor, nn
 
 from lambdanets.data import Batch, Data, Splits
@@ -22,7 +23,6 @@ class Score(NamedTuple):
 
     column: str  # its column in metrics.csv, such as val_accuracy
     label: str  # in texts and tables, such as accuracy
-    higher_is_better: bool = True
     is_percentage: bool = False  # a fraction that is shown as a percentage
 
     def show(self, value: float) -> str:
@@ -38,8 +38,8 @@ class Loss:
     """A summed loss and its weight. The learner divides the sums over all processes and accumulated batches."""
 
     total: Tensor
-    weight: int | float  # the number of images, tokens, ... in the sum
-    parts: Mapping[str, Tensor] = field(default_factory=dict)  # terms of the total, for logging
+    weight: int | float  # how many images, tokens, ... the sum is over
+    parts: Mapping[str, Tensor] = field(default_factory=dict)  # terms of the total, sums too, to be logged
 
     def detached(self) -> "Loss":
         return Loss(self.total.detach(), self.weight, {name: part.detach() for name, part in self.parts.items()})
@@ -47,10 +47,13 @@ class Loss:
 
 @runtime_checkable
 class Metrics(Protocol):
-    """Sums over the validation examples so far. Processes exchange them, so they must be picklable."""
+    """What was gathered from the examples validated so far: sums, or whole answers by the names of their examples.
+
+    Processes exchange them, so they must be picklable.
+    """
 
     def merge(self, others: Sequence[Any]) -> "Metrics":
-        """Merge the sums of several processes, in the order of their ranks."""
+        """Those of several processes as one, in the order of their ranks."""
 
     def figures(self) -> dict[str, float]:
         """Values by column of metrics.csv, including the score."""
@@ -66,8 +69,8 @@ class Report(Protocol):
     def figures(self) -> dict[str, Any]:
         """Numbers by name, for JSON."""
 
-    def draw(self, folder: Path) -> list[str]:
-        """Write pictures into a folder and return their names."""
+    def draw(self, folder: Path) -> None:
+        """Write the pictures of the task into a folder."""
 
 
 @dataclass(frozen=True)
@@ -89,19 +92,25 @@ class Prediction(ABC):
 class Task(ABC):
     """Data, loss, metrics, report and prediction of what is learnt.
 
-    A task is made in steps: `open` the data, build the network with the keyword arguments that the data determines,
-    `complete` the configuration with both, `create` the task. `load` makes a task without the data, for prediction.
-    Tasks are pickled to the workers that load data, so they hold settings and no large tensors.
+    A task is made in steps, for each needs what the one before found out: `open` the data, build the network with what
+    the data decides, `complete` the configuration with both, `create` the task. `load` makes one without the data.
+
+    `open` does not see the network, so whatever cuts the data into items is a key of `data.`, which `network_kwargs`
+    passes to the network. What `open` finds out beside the splits, such as classes, goes into a subclass of `Splits`;
+    what an evaluation on other data must keep, `complete` writes into the configuration. Tasks are sent to the workers
+    that load data, so they hold settings and no large tensors.
     """
 
     name: ClassVar[str]
     unit: ClassVar[str]  # the unit of speed: images, tokens, ...
     items: ClassVar[str]  # what the data consists of: images, documents, ...
     score: ClassVar[Score]
-    sections: ClassVar[Mapping[str, type]]  # configuration classes that differ from `config.SECTIONS`
-    decided_by_data: ClassVar[tuple[str, ...]] = ()  # fields of the network; see `Splits.network`
-    panels: ClassVar[tuple[Panel, ...]] = ()  # of curves.png, in addition to loss and learning rate
-    pictures: ClassVar[tuple[str, ...]] = ()  # files that a report draws
+    sections: ClassVar[Mapping[str, type]]  # of the configuration, where they differ from `config.SECTIONS`
+    decided_by_data: ClassVar[tuple[str, ...]] = ()  # fields of the network, see `Splits.network`
+    panels: ClassVar[tuple[Panel, ...]] = ()  # of the curves, beside losses and learning rate
+    memory_format: torch.memory_format = torch.contiguous_format  # of the weights
+    item_weight: float = 1.0  # about the `Loss.weight` of an item, for the scale of losses in a step of several batches
+    pictures: ClassVar[tuple[str, ...]] = ()  # names of the files that a report draws
 
     @classmethod
     @abstractmethod
@@ -112,6 +121,11 @@ class Task(ABC):
     @abstractmethod
     def open(cls, config: RunConfig) -> Splits:
         """Open the data; DataError if it cannot be used."""
+
+    @classmethod
+    def adapt_recipe(cls, recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A recipe without what changes of other keys make obsolete; both as YAML has them."""
+        return recipe
 
     @classmethod
     def network_kwargs(cls, config: RunConfig) -> dict[str, Any]:
@@ -171,11 +185,14 @@ class Task(ABC):
 
     @abstractmethod
     def metrics(self) -> Metrics:
-        """New, empty metrics."""
+        """Without any example so far."""
 
     @abstractmethod
     def validate(self, network: nn.Module, batch: Batch, metrics: Any) -> None:
-        """Add the valid examples of a batch to `metrics`. `network` has the averaged weights and is in eval mode."""
+        """Add the valid examples of a batch; `network` is the weight average, in eval mode.
+
+        An answer must not depend on the other examples of the batch, because processes share batches.
+        """
 
     @abstractmethod
     def report(self, network: nn.Module, batches: Iterable[Batch]) -> Report:

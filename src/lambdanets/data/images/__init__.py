@@ -2,6 +2,7 @@
 
 from lambdanets.data.images.config import ImageDataConfig
 from lambdanets.data.images.decode import EXTENSIONS, decode
+from lambdanets.data.images.files import find_images
 from lambdanets.data.images.labelled import ImageSplit, ImageStream, LabelledImage, labels_of
 from lambdanets.data.images.mixing import Mixing
 from lambdanets.data.images.normalise import Normalise, per_channel
@@ -21,6 +22,7 @@ __all__ = [
     "Normalise",
     "check_source",
     "decode",
+    "find_images",
     "for_evaluation",
     "for_training",
     "labels_of",

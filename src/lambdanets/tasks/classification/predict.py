@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,8 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from lambdanets.data import BadItemError, DataError
-from lambdanets.data.images import EXTENSIONS, decode
+from lambdanets.data import BadItemError
+from lambdanets.data.images import decode, find_images
 from lambdanets.train.task import Prediction
 
 BATCH = 16  # images
@@ -59,19 +58,3 @@ def predict(
                 shares, places = answers[path]
                 named = [(classes[i], share) for share, i in zip(shares, places, strict=True)]
                 yield ClassPrediction(str(path), top=named)
-
-
-def find_images(patterns: Sequence[str]) -> list[Path]:
-    """Files, all images of folders, and what patterns such as pictures/*.jpg match, each once."""
-    found: dict[Path, None] = {}
-    for pattern in patterns:
-        path = Path(pattern)
-        if path.is_dir():
-            inside = sorted(p for p in path.rglob("*") if p.suffix[1:].lower() in EXTENSIONS and p.is_file())
-        else:
-            matching = map(Path, glob(pattern, recursive=True))
-            inside = [path] if path.exists() else sorted(p for p in matching if p.is_file())
-        if not inside:
-            raise DataError(f"{pattern} is not a file, a folder with images, or a pattern that matches any")
-        found |= dict.fromkeys(inside)
-    return list(found)

@@ -33,10 +33,9 @@ class ClassificationReport:
         names = ("images", "skipped", "loss", "accuracy", "top5")
         return {name: getattr(self, name) for name in names}
 
-    def draw(self, folder: Path) -> list[str]:
+    def draw(self, folder: Path) -> None:
         draw_confusion(self.confusion, self.classes, folder / "confusion.png")
         draw_mistakes(self.worst, folder / "mistakes.png")
-        return ["confusion.png", "mistakes.png"]
 
     def __str__(self) -> str:
         parts = [f"accuracy {self.accuracy:.2%} of {self.images:,} images"]

@@ -12,7 +12,6 @@ from torch.nn.functional import cross_entropy
 from lambdanets.data import Batch, Splits
 from lambdanets.data.images import (
     ImageDataConfig,
-    Images,
     LabelledImage,
     Mixing,
     Normalise,
@@ -24,10 +23,11 @@ from lambdanets.data.images import (
 )
 from lambdanets.data.images.config import Crop
 from lambdanets.fields import brief, fitted_fields, hints_of
+from lambdanets.models.images import ImageClassifier
 from lambdanets.tasks.classification.metrics import IGNORED, Accuracy
 from lambdanets.tasks.classification.predict import ClassPrediction, predict
 from lambdanets.tasks.classification.report import ClassificationReport, make_report
-from lambdanets.train.config import ConfigError, RunConfig, SmoothedOptimConfig
+from lambdanets.train.config import ConfigError, ImageModelConfig, RunConfig, SmoothedOptimConfig
 from lambdanets.train.panels import GREEN, ORANGE, Line, Panel
 from lambdanets.train.task import Loss, Score, Task
 
@@ -59,11 +59,20 @@ class ClassificationState:
             raise ValueError(f"std must be numbers above 0, got {brief(self.std)}")
 
 
+@dataclass(frozen=True)
+class LabelledSplits(Splits):
+    classes: tuple[str, ...] = ()
+
+
 class Classification(Task):
     name = "classification"
     unit = items = "images"
     score = Score("val_accuracy", "accuracy", is_percentage=True)
-    sections: ClassVar[Mapping[str, type]] = {"data": ImageDataConfig, "optim": SmoothedOptimConfig}
+    sections: ClassVar[Mapping[str, type]] = {
+        "model": ImageModelConfig,
+        "data": ImageDataConfig,
+        "optim": SmoothedOptimConfig,
+    }
     decided_by_data = ("num_classes", "in_chans")
     panels = (
         Panel(
@@ -79,8 +88,8 @@ class Classification(Task):
     def __init__(self, settings: ClassificationState, config: RunConfig | None = None) -> None:
         """Without a configuration it can evaluate and predict, but not train."""
         self.settings = settings
-        memory_format = torch.channels_last if settings.channels_last else torch.contiguous_format
-        self.normalise = Normalise(settings.mean, settings.std, memory_format)
+        self.memory_format = torch.channels_last if settings.channels_last else torch.contiguous_format
+        self.normalise = Normalise(settings.mean, settings.std, self.memory_format)
         evaluated = ImageDataConfig(crop=settings.crop)
         self.transform_val = for_evaluation(evaluated, settings.image_size)
         self.transform_train, self.mixing, self.label_smoothing = self.transform_val, None, 0.0
@@ -105,7 +114,20 @@ class Classification(Task):
     def open(cls, config: RunConfig) -> Splits:
         images = open_images(config.data)
         decided = dict(zip(cls.decided_by_data, (len(images.classes), images.channels), strict=True))
-        return Splits(images.train, images.val, decided, images.smallest_class)
+        spare = (images.smallest_class or 1) - 1
+        return LabelledSplits(images.train, images.val, decided, spare, classes=images.classes)
+
+    @classmethod
+    def adapt_recipe(cls, recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Without the image size of its network, where the changes set one for the data.
+
+        >>> Classification.adapt_recipe({"model": {"k": 4, "image_size": 8}}, {"data": {"image_size": 16}})
+        {'model': {'k': 4}}
+        """
+        own, wanted = recipe.get("model"), changes.get("data")
+        if not isinstance(own, Mapping) or not isinstance(wanted, Mapping) or "image_size" not in wanted:
+            return recipe
+        return {**recipe, "model": {key: value for key, value in own.items() if key != "image_size"}}
 
     @classmethod
     def network_kwargs(cls, config: RunConfig) -> dict[str, Any]:
@@ -131,8 +153,8 @@ class Classification(Task):
 
     @classmethod
     def create(cls, config: RunConfig, splits: Splits) -> "Classification":
-        images = Images(splits.train, splits.val)  # type: ignore[arg-type]  # what `open` returned
-        return cls(settings_of(config, images.classes), config)
+        assert isinstance(splits, LabelledSplits)
+        return cls(settings_of(config, splits.classes), config)
 
     # Examples and batches.
 
@@ -148,12 +170,12 @@ class Classification(Task):
         if examples:
             images = torch.stack([example.images for example in examples])
         labels = torch.tensor([example.labels for example in examples], dtype=torch.int64)
-        return Batch(inputs=ClassificationInputs(images, labels), units=len(examples))
+        return Batch(inputs=ClassificationInputs(images, labels), counts=[1] * len(examples))
 
     def filler(self) -> Batch:
         size, channels = self.settings.image_size, len(self.settings.mean)
         blank = ClassificationInputs(torch.zeros(channels, size, size, dtype=torch.uint8), IGNORED)
-        return replace(self.collate([blank]), units=0, names=["filler"], valid=torch.tensor([False]))
+        return replace(self.collate([blank]), names=["filler"], valid=torch.tensor([False]))
 
     # Learning.
 
@@ -205,7 +227,9 @@ class Classification(Task):
             raise ValueError(f"it must have {', '.join(known)}; {brief(wrong[0])} is missing or unknown")
         return cls(ClassificationState(**fitted_fields(ClassificationState, state)))
 
-    def check_network(self, network: Any) -> None:
+    def check_network(self, network: nn.Module) -> None:
+        if not isinstance(network, ImageClassifier):
+            raise ValueError(f"a {type(network).__name__} does not classify images")
         if network.num_classes != len(self.classes):
             raise ValueError(f"it names {len(self.classes)} classes, but the network has {network.num_classes} outputs")
         takes = network.config
