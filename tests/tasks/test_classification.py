@@ -131,5 +131,5 @@ def test_sections_are_those_of_the_task():
     assert from_tree({"optim": {"label_smoothing": 0.2}}).optim.label_smoothing == 0.2
     with pytest.raises(ConfigError, match=r"unknown key data\.tokens"):
         from_tree({"data": {"tokens": 5}})
-    with pytest.raises(ConfigError, match="task must be the name of one, got 5"):
+    with pytest.raises(ConfigError, match="task must be the name of a task, got 5"):
         from_tree({"task": 5})
