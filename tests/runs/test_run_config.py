@@ -229,6 +229,6 @@ def test_a_network_that_is_not_for_the_task_is_refused_before_training(tmp_path,
         raise ValueError("it has no classes")
 
     monkeypatch.setattr(Classification, "check_network", refuse)
-    with pytest.raises(ConfigError, match="is not for the task classification: it has no classes"):
+    with pytest.raises(ConfigError, match="does not fit the task classification: it has no classes"):
         train(resolve("digits"), RunFolder(tmp_path / "run"))
     assert not (tmp_path / "run").exists()

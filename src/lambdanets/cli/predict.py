@@ -1,4 +1,4 @@
-"""`lambdanets predict`: the answers of a trained network."""
+"""`lambdanets predict`: predicts with a trained network."""
 
 import argparse
 from collections.abc import Iterable
@@ -19,9 +19,9 @@ def add_parser(commands: Subparsers) -> None:
         "inputs",
         nargs="+",
         metavar="INPUT",
-        help='of classification, image files, folders, or patterns in quotes such as "pictures/**/*.jpg"',
+        help='for classification: image files, folders, or patterns in quotes such as "pictures/**/*.jpg"',
     )
-    parser.add_argument("--top", type=positive, default=5, metavar="N", help="number of answers to show for each input")
+    parser.add_argument("--top", type=positive, default=5, metavar="N", help="number of classes to show for each input")
     parser.add_argument("--json", action="store_true", help="print a line of JSON for each input instead of a table")
 
 

@@ -50,7 +50,7 @@ def add_parser(commands: Subparsers) -> None:
 
 
 def recipe_names() -> list[str]:
-    """Without importing the packages that training needs."""
+    """The names of recipes, without importing the packages that training needs."""
     recipes = files("lambdanets") / "runs" / "recipes"
     return sorted(file.name.removesuffix(".yaml") for file in recipes.iterdir())
 

@@ -33,7 +33,7 @@ def assemble(config: RunConfig) -> Assembly:
     try:
         task.check_network(network)
     except ValueError as error:
-        raise ConfigError(f"model.name={config.model.name} is not for the task {task.name}: {error}") from error
+        raise ConfigError(f"model.name={config.model.name} does not fit the task {task.name}: {error}") from error
     data = task.data(config, splits)
     if config.model.compile:
         network.compile()

@@ -172,7 +172,7 @@ def refuse_other_training(run: RunFolder, config: RunConfig) -> None:
 
 
 def network_of(made: Assembly, weights: Mapping[str, Any]) -> Network:
-    """A network of its own with these weights, in the memory format of training."""
+    """A separate network with these weights, in the memory format of training."""
     network = network_on_meta(made.config.model, {})
     fill(network, weights, any_dtype)
     network.to(memory_format=made.task.memory_format)  # type: ignore[call-overload]

@@ -28,7 +28,7 @@ class ModelConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageModelConfig(ModelConfig):
-    """For tasks on images."""
+    """The section `model.` of tasks on images."""
 
     channels_last: bool = True  # the memory format that the kernels and most devices prefer
 
@@ -147,7 +147,7 @@ class RunConfig:
     task: str = "classification"  # one of `lambdanets.tasks.TASKS`; it selects the classes of `data` and `optim`
     seed: int = 0
     checkpoint_seconds: float = 300.0  # between checkpoints within an epoch; 0: after every step
-    model: Any = field(default_factory=ModelConfig)  # these three are classes of the task, which extend those here
+    model: Any = field(default_factory=ModelConfig)  # `model`, `data` and `optim` are subclasses that the task selects
     data: Any = field(default_factory=DataConfig)
     optim: Any = field(default_factory=OptimConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)

@@ -80,7 +80,7 @@ class Learner(LightningModule):
         return mean
 
     def nominal_weight(self) -> float | None:
-        """What sums are divided by where several processes or batches make a step; None if each step is one batch.
+        """The divisor of the loss if several processes or batches make up a step; None if each step is one batch.
 
         The total weight is known only after the last batch, so `rescale_gradients` corrects the gradients then. If all
         batches have the nominal weight, as complete batches of images do, it changes nothing.

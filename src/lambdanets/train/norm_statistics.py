@@ -86,7 +86,7 @@ def estimate_statistics(network: nn.Module, batches: Iterable[Batch], forward: C
     size = 0
 
     def average_equally(norm: nn.Module, _: object) -> None:
-        """Before each call of a norm, of which a forward pass may have several."""
+        """Called before each call of a norm, which a forward pass may call several times."""
         assert isinstance(norm, BatchNorm)
         if not seen[norm]:
             norm.reset_running_stats()
@@ -99,7 +99,7 @@ def estimate_statistics(network: nn.Module, batches: Iterable[Batch], forward: C
             norm.training = True
         for batch in batches if norms else ():
             size = len(batch.names)
-            if size > 1:  # at the end of a network one item may be one value, which has no variance
+            if size > 1:  # one item can be a single value at a norm, which has no variance
                 forward(batch)
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum

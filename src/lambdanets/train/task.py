@@ -38,8 +38,8 @@ class Loss:
     """A summed loss and its weight. The learner divides the sums over all processes and accumulated batches."""
 
     total: Tensor
-    weight: int | float  # how many images, tokens, ... the sum is over
-    parts: Mapping[str, Tensor] = field(default_factory=dict)  # terms of the total, sums too, to be logged
+    weight: int | float  # the number of images, tokens, ... in the sum
+    parts: Mapping[str, Tensor] = field(default_factory=dict)  # summed terms of the total, for logging
 
     def detached(self) -> "Loss":
         return Loss(self.total.detach(), self.weight, {name: part.detach() for name, part in self.parts.items()})
@@ -47,13 +47,13 @@ class Loss:
 
 @runtime_checkable
 class Metrics(Protocol):
-    """What was gathered from the examples validated so far: sums, or whole answers by the names of their examples.
+    """Collected over the validation examples so far: sums, or predictions by the names of their examples.
 
-    Processes exchange them, so they must be picklable.
+    Processes exchange metrics, so they must be picklable.
     """
 
     def merge(self, others: Sequence[Any]) -> "Metrics":
-        """Those of several processes as one, in the order of their ranks."""
+        """Merge the metrics of several processes, in the order of their ranks."""
 
     def figures(self) -> dict[str, float]:
         """Values by column of metrics.csv, including the score."""
@@ -92,24 +92,24 @@ class Prediction(ABC):
 class Task(ABC):
     """Data, loss, metrics, report and prediction of what is learnt.
 
-    A task is made in steps, for each needs what the one before found out: `open` the data, build the network with what
-    the data decides, `complete` the configuration with both, `create` the task. `load` makes one without the data.
+    A task is made in steps: `open` the data, build the network with the keyword arguments that the data determines,
+    `complete` the configuration with both, `create` the task. `load` makes a task without the data, for prediction.
 
-    `open` does not see the network, so whatever cuts the data into items is a key of `data.`, which `network_kwargs`
-    passes to the network. What `open` finds out beside the splits, such as classes, goes into a subclass of `Splits`;
-    what an evaluation on other data must keep, `complete` writes into the configuration. Tasks are sent to the workers
-    that load data, so they hold settings and no large tensors.
+    `open` does not know the network, so settings that cut the data into items are keys of `data.`, which
+    `network_kwargs` passes to the network. Other results of `open`, such as classes, go into a subclass of `Splits`.
+    `complete` writes into the configuration what an evaluation on other data must keep. Tasks are pickled to the
+    workers that load data, so they hold settings and no large tensors.
     """
 
     name: ClassVar[str]
     unit: ClassVar[str]  # the unit of speed: images, tokens, ...
     items: ClassVar[str]  # what the data consists of: images, documents, ...
     score: ClassVar[Score]
-    sections: ClassVar[Mapping[str, type]]  # of the configuration, where they differ from `config.SECTIONS`
+    sections: ClassVar[Mapping[str, type]]  # configuration classes that differ from `config.SECTIONS`
     decided_by_data: ClassVar[tuple[str, ...]] = ()  # fields of the network, see `Splits.network`
-    panels: ClassVar[tuple[Panel, ...]] = ()  # of the curves, beside losses and learning rate
+    panels: ClassVar[tuple[Panel, ...]] = ()  # of curves.png, in addition to loss and learning rate
     memory_format: torch.memory_format = torch.contiguous_format  # of the weights
-    item_weight: float = 1.0  # about the `Loss.weight` of an item, for the scale of losses in a step of several batches
+    item_weight: float = 1.0  # approximate `Loss.weight` of an item, to scale losses in a step of several batches
     pictures: ClassVar[tuple[str, ...]] = ()  # names of the files that a report draws
 
     @classmethod
@@ -124,7 +124,7 @@ class Task(ABC):
 
     @classmethod
     def adapt_recipe(cls, recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A recipe without what changes of other keys make obsolete; both as YAML has them."""
+        """Remove keys of a recipe that the changes make obsolete; both are trees of YAML values."""
         return recipe
 
     @classmethod
@@ -185,13 +185,13 @@ class Task(ABC):
 
     @abstractmethod
     def metrics(self) -> Metrics:
-        """Without any example so far."""
+        """New, empty metrics."""
 
     @abstractmethod
     def validate(self, network: nn.Module, batch: Batch, metrics: Any) -> None:
-        """Add the valid examples of a batch; `network` is the weight average, in eval mode.
+        """Add the valid examples of a batch to `metrics`. `network` has the averaged weights and is in eval mode.
 
-        An answer must not depend on the other examples of the batch, because processes share batches.
+        A prediction must not depend on the other examples of the batch, because processes share batches.
         """
 
     @abstractmethod

@@ -119,7 +119,7 @@ class Classification(Task):
 
     @classmethod
     def adapt_recipe(cls, recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Without the image size of its network, where the changes set one for the data.
+        """Remove the image size of a recipe's network if the changes set one for the data.
 
         >>> Classification.adapt_recipe({"model": {"k": 4, "image_size": 8}}, {"data": {"image_size": 16}})
         {'model': {'k': 4}}
