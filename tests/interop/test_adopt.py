@@ -143,7 +143,7 @@ def test_layers_that_are_given_their_map_by_name():
     theirs, x, shown = scrambled(Named()).eval(), torch.randn(2, 16, 7, 11), []
     ours = adopt(copy.deepcopy(theirs), x, show=shown.append)
     assert off_by(ours(x), theirs(x)) <= 1e-5
-    assert "on maps 7 x 11" in shown[0]
+    assert "7 x 11 feature maps" in shown[0]
 
 
 def test_a_pool_behind_has_the_mode_of_the_layer():
@@ -157,10 +157,10 @@ def test_the_report_has_every_layer_and_the_model():
     lines = []
     adopt(model, torch.randn(2, 16, 9, 7), show=lines.append)
     first, second, whole = lines[0].splitlines()
-    assert first.startswith("0: timm, 16 channels, on maps 9 x 7 outputs within")
+    assert first.startswith("0: timm, 16 channels, 9 x 7 feature maps: outputs within")
     assert second.startswith("2: timm")
     assert whole.startswith("Sequential on (2, 16, 9, 7): ")
-    assert all(line.endswith("times as fast") for line in (first, second, whole))
+    assert all(line.endswith("times as fast)") for line in (first, second, whole))
     assert model.training
     assert not model[0].query_norm.training
 

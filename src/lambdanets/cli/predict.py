@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def add_parser(commands: Subparsers) -> None:
-    parser = add_command(commands, "predict", "predict with a run: the classes of images with their probabilities", run)
+    parser = add_command(commands, "predict", "predict with a trained run, such as the classes of images", run)
     add_run_argument(parser)
     parser.add_argument(
         "inputs",
         nargs="+",
         metavar="INPUT",
-        help='for classification: image files, folders, or patterns in quotes such as "pictures/**/*.jpg"',
+        help='for classification: image files, folders, or quoted patterns such as "pictures/**/*.jpg"',
     )
     parser.add_argument("--top", type=positive, default=5, metavar="N", help="number of classes to show for each input")
     parser.add_argument("--json", action="store_true", help="print a line of JSON for each input instead of a table")

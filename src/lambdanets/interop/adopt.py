@@ -173,7 +173,7 @@ def compare(swap: Swap, x: Tensor | None) -> str:
         error = float((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1e-30))
         if not error <= TOLERANCES.get(x.dtype, HALF_TOLERANCE):
             raise CannotAdoptError(f"{what}: ours differs by {error:.1e} of the largest output")
-        what = f"{what}, on maps {' x '.join(map(str, x.shape[2:]))} outputs within {error:.0e}"
+        what = f"{what}, {' x '.join(map(str, x.shape[2:]))} feature maps: outputs within {error:.0e}"
         if x.device.type != "cpu":  # on other devices calls are asynchronous
             return what
         best = best_times({"theirs": lambda: swap.theirs(x), "ours": lambda: swap.ours(x)}, range(ROUNDS))
@@ -201,6 +201,6 @@ def compare_models(model: nn.Module, swaps: Sequence[Swap], example: Tensor) -> 
 def faster(theirs: float, ours: float) -> str:
     """
     >>> faster(0.004, 0.001)
-    '4.00 ms, ours 1.00 ms: 4.0 times as fast'
+    '4.00 ms -> 1.00 ms (4.0 times as fast)'
     """
-    return f"{1e3 * theirs:.2f} ms, ours {1e3 * ours:.2f} ms: {theirs / ours:.1f} times as fast"
+    return f"{1e3 * theirs:.2f} ms -> {1e3 * ours:.2f} ms ({theirs / ours:.1f} times as fast)"
