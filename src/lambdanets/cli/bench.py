@@ -24,10 +24,10 @@ from lambdanets.cli.parser import (
 SUMMARIES = {
     "layers": "time and memory of lambda layers (ours and others), a 3x3 convolution and attention",
     "models": "time and memory of a ResNet-50 with convolutions, with our lambda layers, and with those of others",
-    "limit": "speed of the native plan relative to the matrix products of this machine",
+    "limit": "speed of the native kernels as a fraction of this machine's matrix products",
     "scaling": "how time and memory grow with the size of maps and sequences",
     "sizes": "time and memory of a training step of lambda layers and attention on growing maps",
-    "training": "overhead of lambdanets train over a bare loop with the same network and batches",
+    "training": "overhead of lambdanets train over a plain PyTorch loop with the same network and batches",
     "plans": "whether the automatically chosen plan is the fastest",
 }
 
@@ -53,14 +53,16 @@ def add_parser(commands: Subparsers) -> None:
     for benchmark in each.values():
         add_common(benchmark)
     formats = ("contiguous", "channels-last")
-    each["layers"].add_argument("--format", choices=formats, default="contiguous", help="memory format of the maps")
+    each["layers"].add_argument(
+        "--format", choices=formats, default="contiguous", help="memory format of the feature maps"
+    )
     each["layers"].add_argument(
         "--memory",
         choices=("none", "largest", "all"),
-        help="maps to measure the peak memory of training for (default: all, or none with --quick)",
+        help="feature maps for which to measure the peak memory of training (default: all, or none with --quick)",
     )
     each["plans"].add_argument(
-        "--patience", type=seconds, default=3.0, metavar="S", help="try only plans predicted to take fewer seconds"
+        "--patience", type=seconds, default=3.0, metavar="S", help="do not try plans predicted to take longer"
     )
     each["training"].add_argument(
         "--steps", type=positive, default=argparse.SUPPRESS, metavar="N", help="number of steps to time in each round"
@@ -72,16 +74,19 @@ def add_parser(commands: Subparsers) -> None:
 
 def add_common(parser: Parser) -> None:
     parser.add_argument(
-        "--rounds", type=positive, default=argparse.SUPPRESS, help="rounds of interleaved timing; the best one counts"
+        "--rounds",
+        type=positive,
+        default=argparse.SUPPRESS,
+        help="rounds of interleaved timing; the fastest is reported",
     )
     parser.add_argument("--threads", type=positive, help="number of threads (default: torch's)")
     parser.add_argument(
         "--instructions",
         choices=tuple(LIMITED_TO),
-        help="limit torch, the peers and the kernels to this instruction set",
+        help="restrict torch, the other libraries and our kernels to this instruction set",
     )
     parser.add_argument(
-        "--quick", action="store_true", help="small sizes, to try the command: the results mean nothing"
+        "--quick", action="store_true", help="tiny sizes for a smoke test; the results are not meaningful"
     )
     parser.add_argument("--json", type=Path, metavar="F", help="write machine, settings and results to this file")
 

@@ -13,9 +13,9 @@ def add_parser(commands: Subparsers) -> None:
     parser = add_command(commands, "eval", "evaluate a run on its validation data, or on other data", run)
     add_run_argument(parser)
     parser.add_argument(
-        SETTINGS, nargs="*", metavar="KEY=VALUE", help="changes of the data, such as data.root=other/pictures"
+        SETTINGS, nargs="*", metavar="KEY=VALUE", help="changes to the data, such as data.root=other/pictures"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to this file, as JSON")
 
 
 def run(options: argparse.Namespace) -> None:

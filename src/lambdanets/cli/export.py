@@ -9,7 +9,9 @@ from lambdanets.cli.parser import Subparsers, UserError, add_command, from_extra
 
 
 def add_parser(commands: Subparsers) -> None:
-    parser = add_command(commands, "export", "export a network to ONNX or pt2, and compare its outputs", run)
+    parser = add_command(
+        commands, "export", "export a network to ONNX or pt2, and check its outputs against PyTorch", run
+    )
     add_model_argument(parser)
     parser.add_argument(
         "--format", choices=("onnx", "pt2"), help="file format (default: from the extension of FILE, else onnx)"

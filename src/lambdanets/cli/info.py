@@ -22,7 +22,7 @@ def run(_: argparse.Namespace) -> None:
     facts = {
         "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
         "cpu": cpu_model(),
-        "threads": f"{torch.get_num_threads()} of torch on {cores()} cores",
+        "threads": f"{torch.get_num_threads()} (torch), {cores()} cores",
         "kernels": f"native, for {instruction_set()}" if reason is None else f"none: {reason}",
     }
     versions = {package: installed_version(package) for package in PACKAGES}

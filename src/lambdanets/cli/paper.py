@@ -21,19 +21,23 @@ SUMMARY = "compare the tables of the paper with our own counts and measurements"
 def add_parser(commands: Subparsers) -> None:
     parser = add_command(commands, "paper", SUMMARY, run)
     parser.add_argument("table", nargs="?", type=int, metavar="TABLE", help="number of a table, 2 to 13 (default: all)")
-    parser.add_argument("--json", type=Path, metavar="F", help="write the figures to this file")
-    parser.add_argument("--html", type=Path, metavar="F", help="write everything to this file, as a page with pictures")
+    parser.add_argument("--json", type=Path, metavar="F", help="write the results to this file, as JSON")
+    parser.add_argument("--html", type=Path, metavar="F", help="write an HTML page with plots to this file")
     parser.add_argument(
         "--measure",
         action="store_true",
         help="also measure the speed and memory of Tables 4, 12 and 13 on this machine",
     )
     parser.add_argument(
-        "--rounds", type=positive, help="rounds of interleaved timing in --measure; the best one counts (default: 5)"
+        "--rounds",
+        type=positive,
+        help="rounds of interleaved timing in --measure; the fastest is reported (default: 5)",
     )
     parser.add_argument("--threads", type=positive, help="number of threads in --measure (default: torch's)")
     parser.add_argument(
-        "--quick", action="store_true", help="small images in --measure, to try the command: the results mean nothing"
+        "--quick",
+        action="store_true",
+        help="tiny images in --measure, for a smoke test; the results are not meaningful",
     )
 
 

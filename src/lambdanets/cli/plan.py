@@ -15,9 +15,9 @@ def add_parser(commands: Subparsers) -> None:
         commands, "plan", "show the cost of each plan for a layer's position term on maps of a size", run
     )
     parser.add_argument(
-        "size", metavar="SIZE", type=sizes, help="size of the maps, such as 56 or 56x40, or 16384 with --dims 1"
+        "size", metavar="SIZE", type=sizes, help="size of the feature maps, such as 56 or 56x40, or 16384 with --dims 1"
     )
-    parser.add_argument("--dims", type=int, choices=(1, 2, 3), default=2, help="number of axes of the maps")
+    parser.add_argument("--dims", type=int, choices=(1, 2, 3), default=2, help="number of axes of the feature maps")
     parser.add_argument("--d", type=positive, default=64, help="channels of the input")
     parser.add_argument(
         "--d-out", type=positive, metavar="D", help="channels of the output (default: those of the input)"
@@ -32,7 +32,7 @@ def add_parser(commands: Subparsers) -> None:
     parser.add_argument("--batch", type=positive, default=8, help="batch size")
     parser.add_argument("--training", action="store_true", help="include the backward pass")
     parser.add_argument(
-        "--patience", type=seconds, default=5.0, metavar="S", help="measure only plans predicted to take fewer seconds"
+        "--patience", type=seconds, default=5.0, metavar="S", help="do not measure plans predicted to take longer"
     )
 
 

@@ -27,9 +27,9 @@ def add_parser(commands: Subparsers) -> None:
         "--size", type=image_size, metavar="N", help="image size, such as 224 or 224x160 (default: the model's)"
     )
     parser.add_argument("--batch", type=positive, default=8, metavar="B", help="batch size")
-    parser.add_argument("--rounds", type=positive, default=5, help="forward passes to time; the best one counts")
+    parser.add_argument("--rounds", type=positive, default=5, help="forward passes to time; the fastest is reported")
     parser.add_argument("--threads", type=positive, help="number of threads (default: torch's)")
-    parser.add_argument("--json", type=Path, metavar="F", help="write the figures to this file")
+    parser.add_argument("--json", type=Path, metavar="F", help="write the results to this file, as JSON")
 
 
 def run(options: argparse.Namespace) -> None:

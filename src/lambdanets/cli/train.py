@@ -22,7 +22,7 @@ FIRST = "LAMBDANETS_FIRST_PROCESS"
 
 
 def add_parser(commands: Subparsers) -> None:
-    parser = add_command(commands, "train", "train a network by a recipe, or resume a run", run)
+    parser = add_command(commands, "train", "train a network from a recipe, or resume a run", run)
     parser.add_argument(
         "recipe",
         nargs="?",
@@ -33,13 +33,13 @@ def add_parser(commands: Subparsers) -> None:
         SETTINGS,
         nargs="*",
         metavar="KEY=VALUE",
-        help="changes of the recipe, such as data.root=pictures optim.lr=0.05 trainer.max_epochs=1; sections are "
+        help="changes to the recipe, such as data.root=pictures optim.lr=0.05 trainer.max_epochs=1; sections are "
         "model, data, optim and trainer (arguments of Lightning's Trainer)",
     )
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="a .yaml file with changes, applied before KEY=VALUE"
     )
-    parser.add_argument("--name", help="name of the run (default: the recipe, with a number if that exists)")
+    parser.add_argument("--name", help="name of the run (default: that of the recipe, numbered if taken)")
     parser.add_argument("--resume", metavar="RUN", help="resume a run: its folder, its name, or latest")
     parser.add_argument("--devices", type=positive, metavar="N", help="the same as trainer.devices=N")
     parser.add_argument("--nodes", type=positive, metavar="N", help="the same as trainer.num_nodes=N")
