@@ -98,7 +98,7 @@ def test_mistakes_with_a_folder_are_one_line(capsys, folder, monkeypatch):
         ((MODEL, "--set", "blocks=3"), "--set blocks must be tuple[int, int, int, int], got '3'"),
         ((MODEL, "--set", "placement=CCL"), "placement='CCL'"),
         ((MODEL, "--set", "setup=91"), "--set setup must be 90 or 350 or small, got '91'"),
-        ((MODEL, "--set", "scopes=7"), "nothing is called scopes"),
+        ((MODEL, "--set", "scopes=7"), "unknown option scopes"),
         ((MODEL, "--format", "jpeg"), "invalid choice: 'jpeg'"),
         ((MODEL, "--size", "8x8x8"), "must be like 224 or 224x160, got '8x8x8'"),
         ((MODEL, "--size", "0"), "must be like 224 or 224x160, got '0'"),

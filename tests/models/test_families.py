@@ -75,7 +75,7 @@ def test_a_new_family_is_built_by_name():
     assert type(model) is Toy
     assert model.config == ToyConfig(depth=5, d=6)
     assert model(*model.example_inputs(2)).shape == (2, 7, 11)
-    with pytest.raises(ValueError, match="toy: nothing is called image_size in ToyConfig"):
+    with pytest.raises(ValueError, match="toy: unknown option image_size; see ToyConfig"):
         create_model("toy", image_size=32)
 
 

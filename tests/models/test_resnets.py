@@ -233,7 +233,7 @@ def test_a_new_classifier():
         ({"placement": None}, "placement=None"),
         ({"drop_path": 1.0}, "drop_path=1.0"),
         ({"se": True, "se_ratio": 1000}, "se_ratio=1000"),
-        ({"scopes": 7}, "nothing is called scopes"),
+        ({"scopes": 7}, "unknown option scopes"),
         ({"num_classes": "10"}, "num_classes must be int, got num_classes='10'"),
         ({"num_classes": True}, "num_classes must be int, got num_classes=True"),
         ({"dropout": "a"}, "dropout must be float, got dropout='a'"),
@@ -245,7 +245,7 @@ def test_a_new_classifier():
 def test_mistakes_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
         create_model("resnet50", **changes)
-    with pytest.raises(ValueError, match="there is no model 'resnet51'; there are resnet26"):
+    with pytest.raises(ValueError, match="unknown model 'resnet51'; choose from resnet26"):
         create_model("resnet51")
     assert ResNetConfig(blocks=(1, 1, 1, 1)).placement == "CCCC"
 

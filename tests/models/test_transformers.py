@@ -300,7 +300,7 @@ def test_compiles_and_exports(mixer):
         ({"activation": "swish"}, "activation='swish'"),
         ({"dropout": 1.0}, "EncoderBlock: dropout must be at least 0 and below 1, got dropout=1.0"),
         ({"drop_path": -0.1}, "drop_path="),
-        ({"mixer": "attend"}, "there is no layer 'attend'"),
+        ({"mixer": "attend"}, "unknown layer 'attend'"),
         ({"mixer_options": {"heads": 3}}, "AttentionMixer has no heads"),
     ],
 )

@@ -386,10 +386,10 @@ def test_runs_and_commands_know_the_fields_of_a_vit(tmp_path):
         ({"positions": "sinusoidal", "d": 13}, "d=13"),
         ({"num_classes": -1}, "num_classes=-1"),
         ({"dropout": 1.0}, "dropout=1.0"),
-        ({"mixer": "attend"}, "there is no layer 'attend'"),
+        ({"mixer": "attend"}, "unknown layer 'attend'"),
         ({"mixer_options": {"scopes": 3}}, "AttentionMixer has no scopes"),
-        ({"placement": "CCLL"}, "nothing is called placement in ViTConfig"),
-        ({"middle": nn.Identity}, "nothing is called middle in ViTConfig"),
+        ({"placement": "CCLL"}, "unknown option placement; see ViTConfig"),
+        ({"middle": nn.Identity}, "unknown option middle; see ViTConfig"),
     ],
 )
 def test_mistakes_are_named(changes, message):

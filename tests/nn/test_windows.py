@@ -228,7 +228,7 @@ def test_what_is_refused(make):
     layer, x = make(), torch.randn(2, 6, 7, 9)
     with pytest.raises(ValueError, match=r"2d: a mask must be the same for all queries.*63"):
         layer(x, mask=torch.ones(63, 63, dtype=torch.bool))
-    with pytest.raises(ValueError, match="reads its own input only"):
+    with pytest.raises(ValueError, match="a separate context is not supported"):
         layer(x, x)
 
 

@@ -95,4 +95,5 @@ def load(name: str, *, dtype: torch.dtype | None = None, **options: Any) -> Netw
 def refuse_unknown(caller: str, options: Mapping[str, Any], known: Set[str]) -> None:
     unknown = options.keys() - known
     if unknown:
-        raise TypeError(f"{caller} knows no {', '.join(sorted(unknown))}; it knows {', '.join(sorted(known))}")
+        names = ", ".join(sorted(unknown))
+        raise TypeError(f"{caller}: unexpected argument {names}; valid arguments are {', '.join(sorted(known))}")

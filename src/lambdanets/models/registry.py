@@ -41,9 +41,9 @@ def create_model(name: str, **changes: Any) -> Network:
     """
     row = find_config(name)
     if row is None:
-        raise ValueError(f"there is no model {name!r}; there are {', '.join(list_models())}")
+        raise ValueError(f"unknown model {name!r}; choose from {', '.join(list_models())}")
     network = family_of(row).network
     known = {field.name for field in fields(row)} | keywords(network).keys()  # type: ignore[arg-type]
     if unknown := changes.keys() - known:
-        raise ValueError(f"{name}: nothing is called {', '.join(sorted(unknown))} in {type(row).__name__}")
+        raise ValueError(f"{name}: unknown option {', '.join(sorted(unknown))}; see {type(row).__name__}")
     return network.from_row(name, row, changes)

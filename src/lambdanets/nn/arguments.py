@@ -65,5 +65,5 @@ def window(owner: str, dims: int, scope: int | Sequence[int] | None) -> tuple[in
         return None
     values = per_axis(owner, dims, scope=scope)
     if any(r % 2 == 0 for r in values):
-        raise ValueError(f"{owner}: scope must be odd on every axis, so that it has a middle, got scope={values}")
+        raise ValueError(f"{owner}: scope must be odd on every axis, got scope={values}")
     return values

@@ -50,9 +50,9 @@ class ContextLayer(nn.Module, OnMaps):
         """
         owner = type(self).__name__
         if context is not None and not self.reads_context:
-            raise ValueError(f"{owner}: reads its own input only, got a context of shape {tuple(context.shape)}")
+            raise ValueError(f"{owner}: a separate context is not supported, got one of shape {tuple(context.shape)}")
         if mask is not None and not self.reads_mask:
-            raise ValueError(f"{owner}: cannot leave positions out, got a mask of shape {tuple(mask.shape)}")
+            raise ValueError(f"{owner}: masks are not supported, got one of shape {tuple(mask.shape)}")
         queries, source = self._queries_and_source(x, context)
         grid, other = queries.shape[1:-1], source.shape[1:-1]
         allowed = read_mask(mask, queries.shape[0], math.prod(grid), math.prod(other))

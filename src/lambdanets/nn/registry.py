@@ -80,11 +80,11 @@ def list_layers(layout: Layout | None = None) -> list[str]:
 
 def layer_class(name: str, layout: Layout) -> type[nn.Module]:
     if name not in LAYERS:
-        raise ValueError(f"there is no layer {name!r}; there are {', '.join(LAYERS)}")
+        raise ValueError(f"unknown layer {name!r}; choose from {', '.join(LAYERS)}")
     one_of(name, layout=(layout, get_args(Layout)))
     found: type[nn.Module] | None = getattr(LAYERS[name], layout)
     if found is None:
-        raise ValueError(f"{name} is no layer on {layout}; those are {', '.join(list_layers(layout))}")
+        raise ValueError(f"{name} does not support layout={layout!r}; layers that do: {', '.join(list_layers(layout))}")
     return found
 
 

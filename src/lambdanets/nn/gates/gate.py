@@ -11,9 +11,7 @@ class Gate(ContextLayer):
     def __init__(self, d_in: int, d_out: int | None = None, d_context: int | None = None) -> None:
         super().__init__(d_in, d_out, d_context)
         if self.d_out != self.d_in:
-            raise ValueError(
-                f"{type(self).__name__}: a gate has as many channels out as in, got d_in={d_in}, d_out={d_out}"
-            )
+            raise ValueError(f"{type(self).__name__}: d_out must equal d_in, got d_in={d_in}, d_out={d_out}")
 
     def extra_repr(self) -> str:
         return f"{self.d_in}"
