@@ -45,7 +45,6 @@ class Data:
     batch_size: int
     workers: int = 0
     train_batching: Batching | None = None  # a fixed number of items by default
-    val_batching: Batching | None = None
     items: str = "items"  # what they are called in messages
     sample_batch_size: int = 64  # of `sample_loader`, whatever the batch size of training is
 
@@ -66,7 +65,7 @@ class Data:
         options = self.options(self.val_example, share=share or Share())
         if isinstance(self.splits.val, Stream):
             return StreamEvaluationLoader(self.splits.val, options)
-        return SplitLoader(self.splits.val, options, shuffle=False, batching=self.val_batching)
+        return SplitLoader(self.splits.val, options, shuffle=False)
 
     def sample_loader(self, items: int) -> Loader:
         """Up to so many training items as evaluation sees them, the same in every pass, process and run."""

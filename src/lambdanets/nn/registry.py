@@ -89,7 +89,7 @@ def layer_class(name: str, layout: Layout) -> type[nn.Module]:
 
 
 def knows_places(name: str, options: Mapping[str, Any]) -> bool:
-    """Whether a layer of these options, told its size, knows where the positions of a map stand to each other.
+    """Whether a layer with these options and a given size uses the relative positions of its inputs.
 
     >>> knows_places("lambda", {}), knows_places("lambda", {"terms": "content"}), knows_places("linear", {})
     (True, False, False)

@@ -46,8 +46,8 @@ def over_queries(
     """
     if torch.compiler.is_exporting():
         return some_queries(slice(0, n))
-    at_once = max(1, LARGEST // max(per_query, 1))
-    parts = [slice(start, min(start + at_once, n)) for start in range(0, n, at_once)] or [slice(0, n)]
+    chunk = max(1, LARGEST // max(per_query, 1))
+    parts = [slice(start, min(start + chunk, n)) for start in range(0, n, chunk)] or [slice(0, n)]
     slices = [recomputed(some_queries, part) for part in parts]
     return slices[0] if len(slices) == 1 else torch.cat(slices, dim=1)
 

@@ -106,7 +106,7 @@ def train(
         return None
     network = network_of(made, weights)
     save_network(network, run.model)
-    report = evaluate(trainer, made.task, network, made)
+    report = evaluate(trainer, made, network)
     draw(run.path, report, made.task, history)
     score = report.score if math.isfinite(report.score) else None
     description = replace(description, finished=now(), score=score, **history.totals())
@@ -186,10 +186,10 @@ def save_network(network: Network, folder: Path) -> None:
 
 
 @torch.no_grad()
-def evaluate(trainer: Trainer, task: Task, network: nn.Module, made: Assembly) -> Report:
+def evaluate(trainer: Trainer, made: Assembly, network: nn.Module) -> Report:
     """Evaluate as in validation, so that the last row of metrics.csv has the same figures."""
     with trainer.precision_plugin.forward_context(), evaluating(network):
-        return task.report(network, made.data.evaluation_loader())
+        return made.task.report(network, made.data.evaluation_loader())
 
 
 def draw(folder: Path, report: Report, task: Task, history: History) -> None:
