@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Whether one checkout of lambdanets is slower than another: `python tools/compare_checkouts.py OLD NEW`.
 
-Processes of the two checkouts take turns, in alternating order. Each times our layer as `lambdanets bench layers`
-does, and a small network, best of several calls. The ratio new / old is taken within each round, so that whatever
-slows the machine down for a while slows down both. The table shows the median of these ratios and its confidence
-interval from order statistics, which assumes nothing about their distribution. A row is slower if its whole interval
-is above 1.03, faster if it is below 0.97; exit code 1 means that some row is slower. Fewer than 6 rounds have no
-interval of 95 %, and no verdict.
+Processes of the two checkouts take turns, in alternating order. `--rows` says what each of them times, best of several
+calls: our layer as in `lambdanets bench layers` and a small network ("layers"), our networks as in `lambdanets bench
+models` ("models"), or the steps of complete runs as in `lambdanets bench training` ("training"). The ratio new / old is
+taken within each round, so that whatever slows the machine down for a while slows down both. The table shows the median
+of these ratios and its confidence interval from order statistics, which assumes nothing about their distribution. A row
+is slower if its whole interval is above 1.03, faster if it is below 0.97; exit code 1 means that some row is slower.
+Fewer than 6 rounds have no interval of 95 %, and no verdict.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -34,15 +36,23 @@ SHAPES: list[dict[str, int]] = [
     *({"side": side, "d": d, "u": 1, "scope": 23} for side, d in ((56, 64), (28, 128), (14, 256), (7, 512))),
     *({"side": side, "d": d, "u": 4, "scope": 7} for side, d in ((56, 64), (28, 128))),
 ]
-ROWS: dict[str, Any] = {"turns": 3, "b": 8, "layers": SHAPES, "model": "lambda_resnet26", "images": 4, "image_size": 96}
+SMALL_MODEL = {"name": "lambda_resnet26", "images": 4, "image_size": 96}
+MODELS: list[dict[str, Any]] = [
+    {"name": "lambda_resnet50", "images": 8, "image_size": 224, "options": options}
+    for options in ({}, {"placement": "CCLL"})
+]
+ROWS: dict[str, dict[str, Any]] = {
+    "layers": {"turns": 3, "b": 8, "layers": SHAPES, "models": [SMALL_MODEL]},
+    "models": {"turns": 2, "models": MODELS},
+    "training": {"turns": 1, "steps": 20},
+}
 # To try it out: the times say nothing.
-QUICK: dict[str, Any] = {
-    "turns": 1,
-    "b": 2,
-    "layers": [{"side": 7, "d": 16, "u": 1, "scope": 5}],
-    "model": "lambda_resnet14_small",
-    "images": 2,
-    "image_size": 16,
+TINY_LAYER = {"side": 7, "d": 16, "u": 1, "scope": 5}
+TINY_MODEL = {"name": "lambda_resnet14_small", "images": 2, "image_size": 16}
+QUICK: dict[str, dict[str, Any]] = {
+    "layers": {"turns": 1, "b": 2, "layers": [TINY_LAYER], "models": [TINY_MODEL]},
+    "models": {"turns": 1, "models": [TINY_MODEL]},
+    "training": {"turns": 1, "steps": 2, "quick": True},
 }
 
 
@@ -66,7 +76,7 @@ def measure(rows: Mapping[str, Any]) -> dict[str, Any]:
         "package": str(Path(lambdanets.__file__).resolve().parent),
         "kernels": instruction_set() if unavailable() is None else f"none: {unavailable()}",
         "threads": torch.get_num_threads(),
-        "ms": best_times({**layer_runs(rows), **model_runs(rows)}, rows["turns"]),
+        "ms": {**best_times({**layer_runs(rows), **model_runs(rows)}, rows["turns"]), **training_times(rows)},
     }
 
 
@@ -76,7 +86,7 @@ def layer_runs(rows: Mapping[str, Any]) -> dict[str, Callable[[], object]]:
     from lambdanets import LambdaLayer2d
 
     runs: dict[str, Callable[[], object]] = {}
-    for shape in rows["layers"]:
+    for shape in rows.get("layers", ()):
         side, d, u = shape["side"], shape["d"], shape["u"]
         name = f"layer {side} x {side}, d = {d}, scope {shape['scope']}" + (f", u = {u}" if u > 1 else "")
         torch.manual_seed(0)
@@ -97,15 +107,25 @@ def layer_runs(rows: Mapping[str, Any]) -> dict[str, Callable[[], object]]:
 
 
 def model_runs(rows: Mapping[str, Any]) -> dict[str, Callable[[], object]]:
+    runs: dict[str, Callable[[], object]] = {}
+    for model in rows.get("models", ()):
+        runs |= runs_of_model(**model)
+    return runs
+
+
+def runs_of_model(
+    name: str, images: int, image_size: int, options: Mapping[str, Any] | None = None
+) -> dict[str, Callable[[], object]]:
     import torch
 
     from lambdanets import create_model
 
     torch.manual_seed(0)
-    b, side = rows["images"], rows["image_size"]
-    x, labels = torch.randn(b, 3, side, side).contiguous(memory_format=torch.channels_last), torch.arange(b)
+    x = torch.randn(images, 3, image_size, image_size).contiguous(memory_format=torch.channels_last)
+    labels = torch.arange(images)
     still, learning = (
-        create_model(rows["model"], image_size=side, num_classes=10).train(mode) for mode in (False, True)
+        create_model(name, image_size=image_size, num_classes=10, **(options or {})).train(mode)
+        for mode in (False, True)
     )
     for model in (still, learning):
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs do not have it
@@ -121,8 +141,23 @@ def model_runs(rows: Mapping[str, Any]) -> dict[str, Callable[[], object]]:
         torch.nn.functional.cross_entropy(learning(x), labels).backward()
         optimiser.step()
 
-    name = f"{rows['model']}, {b} images of {side} x {side}"
-    return {f"{name}, inference": inference, f"{name}, training step": step}
+    label = ", ".join([name, *(options or {}).values(), f"{images} images of {image_size} x {image_size}"])
+    return {f"{label}, inference": inference, f"{label}, training step": step}
+
+
+def training_times(rows: Mapping[str, Any]) -> Times:
+    """Mean milliseconds of a step of each recipe, in a run with averages, guard and metrics."""
+    if "steps" not in rows:
+        return {}
+    from lambdanets.bench import training
+    from lambdanets.bench.job import untracked
+
+    settings = training.Settings(rounds=rows["turns"], steps=rows["steps"], quick=rows.get("quick", False))
+    with contextlib.redirect_stdout(sys.stderr):  # standard output is for the result
+        found = [job.run(untracked) for job in training.jobs(settings)]
+    return {
+        f"{row['case']}, step of a run": 1e3 * row["batch_size"] / row["images_per_second"]["train"] for row in found
+    }
 
 
 def best_times(runs: Mapping[str, Callable[[], object]], turns: int) -> Times:
@@ -215,7 +250,7 @@ def refresh_kernels(checkout: Path, python: str) -> None:
 def measured(checkout: Path, options: argparse.Namespace) -> dict[str, Any]:
     """What one process of a checkout measures."""
     environment = {**os.environ, **LIMITS.get(options.instructions, {}), "PYTHONPATH": str(checkout / "src")}
-    rows = {**(QUICK if options.quick else ROWS), "threads": options.threads}
+    rows = {**(QUICK if options.quick else ROWS)[options.rows], "threads": options.threads}
     command = [options.python, __file__, "--measure", json.dumps(rows)]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
     if done.returncode:
@@ -252,6 +287,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
     parser.add_argument("old", type=Path, metavar="OLD", help="a clone or worktree")
     parser.add_argument("new", type=Path, metavar="NEW", help="another one, or the same")
+    parser.add_argument("--rows", choices=tuple(ROWS), default="layers", help="what is timed (%(default)s)")
     parser.add_argument("--rounds", type=positive, default=9, help="processes of each checkout (%(default)s)")
     parser.add_argument("--python", default=sys.executable, help="the interpreter, that of this process by default")
     parser.add_argument("--instructions", choices=tuple(LIMITS), help="as on a CPU that has no more, for torch too")

@@ -73,15 +73,16 @@ def run(*arguments: str) -> subprocess.CompletedProcess:
 
 
 @pytest.mark.skipif(not LIBRARY.exists(), reason="the kernels were not built")
-def test_a_checkout_is_compared_with_itself(tmp_path):
+@pytest.mark.parametrize(("rows", "count"), [("layers", 4), ("models", 2), ("training", 1)])
+def test_a_checkout_is_compared_with_itself(tmp_path, rows, count):
     """Two rounds have no verdict: this test does not depend on how long anything takes."""
     report = tmp_path / "report.json"
-    options = ["--rounds", "2", "--quick", "--threads", "1", "--json", str(report)]
+    options = ["--rows", rows, "--rounds", "2", "--quick", "--threads", "1", "--json", str(report)]
     done = run(str(ROOT), str(ROOT), *options)
     assert done.returncode == 0, done.stderr
     content = json.loads(report.read_text())
     assert content["settings"].startswith("1 threads, kernels ")
-    assert len(content["rows"]) == 4
+    assert len(content["rows"]) == count
     for row in content["rows"]:
         old, new = ([times[row["row"]] for times in content[which]] for which in ("old_ms", "new_ms"))
         ratios = [after / before for before, after in zip(old, new, strict=True)]
